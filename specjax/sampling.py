@@ -11,15 +11,20 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Bool, Float, Float32, Int, Key
 
 
-def above_share(logits: jax.Array, min_p: jax.Array | float) -> jax.Array:
+def above_share(
+    logits: Float[Array, "... V"], min_p: Float[Array, ""] | float
+) -> Bool[Array, "... V"]:
     """Tokens of at least this share of the largest probability (Nguyen et al. 2024)."""
     probs = jax.nn.softmax(logits, axis=-1)
     return probs >= min_p * jnp.max(probs, axis=-1, keepdims=True)
 
 
-def typical(logits: jax.Array, typical_p: jax.Array | float) -> jax.Array:
+def typical(
+    logits: Float[Array, "... V"], typical_p: Float[Array, ""] | float
+) -> Bool[Array, "... V"]:
     """Tokens whose surprise is nearest to the entropy, until they sum to this probability.
 
     Locally typical sampling (Meister et al. 2023). Tokens as near as the last one stay too.
@@ -33,19 +38,23 @@ def typical(logits: jax.Array, typical_p: jax.Array | float) -> jax.Array:
     return distance <= jnp.take_along_axis(distance, last, axis=-1)
 
 
-def above(logits: jax.Array, epsilon: jax.Array | float) -> jax.Array:
+def above(
+    logits: Float[Array, "... V"], epsilon: Float[Array, ...] | float
+) -> Bool[Array, "... V"]:
     """Tokens of at least this probability (Hewitt et al. 2022), the likeliest at least."""
     likeliest = logits == jnp.max(logits, axis=-1, keepdims=True)
     return likeliest | (jax.nn.softmax(logits, axis=-1) >= epsilon)
 
 
-def above_entropy(logits: jax.Array, epsilon: jax.Array | float) -> jax.Array:
+def above_entropy(
+    logits: Float[Array, "... V"], epsilon: Float[Array, ""] | float
+) -> Bool[Array, "... V"]:
     """Tokens above the lower of epsilon and sqrt(epsilon) exp(-entropy) (eta sampling, ibid.)."""
     share = jnp.exp(-entropy(logits))
     return above(logits, jnp.minimum(epsilon, jnp.sqrt(epsilon) * share)[..., None])
 
 
-def _entropy(logp: jax.Array) -> jax.Array:
+def _entropy(logp: Float[Array, "... V"]) -> Float[Array, ...]:
     """Entropy [...] of log-probabilities [..., V]."""
     return -jnp.sum(jnp.where(logp > -jnp.inf, jnp.exp(logp) * logp, 0.0), axis=-1)
 
@@ -112,7 +121,7 @@ def at_temperature(given: Sampling, temperature: float) -> Sampling:
     return given.replace(temperature=jnp.float32(temperature), greedy=False)
 
 
-def argmax(logits: jax.Array) -> jax.Array:
+def argmax(logits: Float[Array, "... V"]) -> Int[Array, ...]:
     """Ids [...] int32 of the largest of logits [..., V], the lowest on ties.
 
     A maximum and a search for it: XLA's own argmax, one fused reduction over pairs, is not
@@ -124,7 +133,7 @@ def argmax(logits: jax.Array) -> jax.Array:
     return jnp.min(ids, axis=-1)
 
 
-def largest(logits: jax.Array, count: int) -> jax.Array:
+def largest(logits: Float[Array, "... V"], count: int) -> Int[Array, "... {count}"]:
     """Ids [..., count] int32 of the largest of logits [..., V], in order, the lowest on ties.
 
     XLA's top-k sorts: for one id of 8,000 it took 12 us on CPU where a search took 5 us
@@ -133,7 +142,7 @@ def largest(logits: jax.Array, count: int) -> jax.Array:
     return argmax(logits)[..., None] if count == 1 else jax.lax.top_k(logits, count)[1]
 
 
-def adjust(logits: jax.Array, settings: Sampling) -> jax.Array:
+def adjust(logits: Float[Array, "... V"], settings: Sampling) -> Float32[Array, "... V"]:
     """Adjusted probabilities [..., V] float32 of logits [..., V].
 
     Greedy is certain of the argmax, lowest id on ties; decoding itself compares tokens and never
@@ -154,13 +163,15 @@ def adjust(logits: jax.Array, settings: Sampling) -> jax.Array:
     return jax.nn.softmax(logits, axis=-1)
 
 
-def _ranks(logits: jax.Array) -> jax.Array:
+def _ranks(logits: Float[Array, "... V"]) -> Int[Array, "... V"]:
     """Rank of each entry, 0 the largest, ties to the lower id."""
     order = jnp.argsort(-logits, axis=-1, stable=True)
     return jnp.argsort(order, axis=-1)
 
 
-def _in_nucleus(logits: jax.Array, top_p: jax.Array | float) -> jax.Array:
+def _in_nucleus(
+    logits: Float[Array, "... V"], top_p: Float[Array, ""] | float
+) -> Bool[Array, "... V"]:
     """Whether the probability mass ranked before an entry is below `top_p`."""
     probs = jax.nn.softmax(logits, axis=-1)
     order = jnp.argsort(-probs, axis=-1, stable=True)
@@ -175,7 +186,7 @@ BLOCK = 128
 """Weights that a draw adds up at once."""
 
 
-def draw(keys: jax.Array, weights: jax.Array) -> jax.Array:
+def draw(keys: Key[Array, " B"], weights: Float[Array, "B V"]) -> Int[Array, " B"]:
     """One token [B] int32 per row from weights [B, V]; each row consumes its own key.
 
     Weights need not be normalised, and a token of weight 0 is never drawn unless all are. First a
@@ -193,7 +204,7 @@ def draw(keys: jax.Array, weights: jax.Array) -> jax.Array:
     return jnp.minimum(block * BLOCK + _reached(inside, uniform[:, 1]), vocabulary - 1)
 
 
-def _reached(weights: jax.Array, uniform: jax.Array) -> jax.Array:
+def _reached(weights: Float[Array, "B N"], uniform: Float[Array, " B"]) -> Int[Array, " B"]:
     """The first place [B] int32 of weights [B, N] where their sum passes this part [B] of all.
 
     Its weight is not 0: rounded sums may stand still, fall, or never pass the part.
@@ -206,7 +217,7 @@ def _reached(weights: jax.Array, uniform: jax.Array) -> jax.Array:
     return jnp.minimum(jnp.min(jnp.where(passed, places, len(places)), axis=-1), last)
 
 
-def confidence(logits: jax.Array) -> jax.Array:
+def confidence(logits: Float[Array, "... V"]) -> Float[Array, ...]:
     """Largest plain (temperature 1) probability [...] of logits [..., V]."""
     return jnp.exp(jnp.max(logits, axis=-1) - jax.nn.logsumexp(logits, axis=-1))
 

@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jax
+import jaxtyping
 import pytest
 from costs import Costs
 from parts import Parts
+from shape_checks import CHECKED
 
 pytest_plugins = ("pytester",)
+
+jaxtyping.install_import_hook(CHECKED, "shape_checks.checker")  # before specjax is imported
 
 CACHE = {
     "JAX_COMPILATION_CACHE_DIR": "",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
 from specjax.contracts import tree
 from specjax.contracts.context import Context
@@ -35,13 +36,15 @@ def catch_up(model: Bound, cache: Cache, context: Context, lag: int) -> Cache:
         return jax.lax.while_loop(lambda cache: jnp.any(is_behind(cache.length)), feed, cache)
 
 
-def catch_up_runs(cache: Cache, context: Context, lag: int) -> jax.Array:
+def catch_up_runs(cache: Cache, context: Context, lag: int) -> Int[Array, " B"]:
     """Model runs [B] that `catch_up` takes for each row."""
     missing = jnp.maximum(context.length - lag - cache.length, 0)
     return jnp.where(context.active, -(-missing // CHUNK), 0)
 
 
-def feed_last(model: Bound, cache: Cache, context: Context, lag: int) -> tuple[jax.Array, Cache]:
+def feed_last(
+    model: Bound, cache: Cache, context: Context, lag: int
+) -> tuple[Float[Array, "B V"], Cache]:
     """Feeds the last `lag` committed tokens; returns the next-token logits [B, V].
 
     A row that has fewer tokens than `lag` is fed from its first one and ignores the rest.
@@ -54,10 +57,10 @@ def feed_drafted(
     model: Bound,
     cache: Cache,
     context: Context,
-    drafted: jax.Array,
+    drafted: Int[Array, "B K"],
     lag: int,
-    parents: jax.Array | None = None,
-) -> tuple[jax.Array, Cache]:
+    parents: Int[Array, "B K"] | None = None,
+) -> tuple[Float[Array, "B K+1 V"], Cache]:
     """Feeds the last `lag` tokens and drafted ones [B, K]; returns logits [B, K + 1, V].
 
     With `parents` [B, K] they are a tree (`Draft.parents`); the cache holds its nodes in order.
@@ -69,7 +72,9 @@ def feed_drafted(
     return output.logits, cache
 
 
-def last_hidden(model: Bound, cache: Cache, context: Context, lag: int) -> tuple[jax.Array, Cache]:
+def last_hidden(
+    model: Bound, cache: Cache, context: Context, lag: int
+) -> tuple[Float[Array, "B D"], Cache]:
     """Feeds as `feed_last` does; returns the pending token's residual state [B, D]."""
     output, last, cache = _feed_tail(model, cache, context, lag)
     hidden = jnp.take_along_axis(get_states(output), last[..., None], axis=1, mode="clip")
@@ -82,8 +87,8 @@ def _feed_tail(
     context: Context,
     lag: int,
     more: int = 0,
-    parents: jax.Array | None = None,
-) -> tuple[Output, jax.Array, Cache]:
+    parents: Int[Array, "B K"] | None = None,
+) -> tuple[Output, Int[Array, "B {more}+1"], Cache]:
     """Feeds the last `lag` committed tokens and `more` after them in one call.
 
     Returns the output at the pending token and those after it, their places [B, more + 1] in the

@@ -11,6 +11,7 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Float, Float32, Int, Int32, Key, Shaped
 
 from specjax.sampling import Sampling, adjust, argmax, draw
 
@@ -21,19 +22,19 @@ NO_RESIDUAL = 1e-12
 class Distribution(Protocol):
     """Distributions of K positions in every row."""
 
-    def of(self, tokens: jax.Array) -> jax.Array:
+    def of(self, tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
         """Probability [B, K] of tokens [B, K]."""
         ...
 
-    def overlap(self, p: jax.Array) -> jax.Array:
+    def overlap(self, p: Float[Array, "B K V"]) -> Float[Array, "B K"]:
         """sum_x min(p, q) [B, K] with p [B, K, V]."""
         ...
 
-    def excess(self, p: jax.Array) -> jax.Array:
+    def excess(self, p: Float[Array, "B K V"]) -> Float[Array, "B K"]:
         """sum_x [p - q]_+ [B, K] with p [B, K, V], however little it is."""
         ...
 
-    def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
+    def residual(self, p: Float[Array, "B V"], at: Int[Array, " B"]) -> Float[Array, "B V"]:
         """[p - q]_+ [B, V], not normalized, of p [B, V] and position `at` [B]."""
         ...
 
@@ -49,19 +50,19 @@ class Distribution(Protocol):
 class OneHot(struct.PyTreeNode):
     """Every token was certain; the probabilities are never materialized."""
 
-    tokens: jax.Array  # [B, K] int32
+    tokens: Int32[Array, "B K"]
 
-    def of(self, tokens: jax.Array) -> jax.Array:
+    def of(self, tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
         return (tokens == self.tokens).astype(jnp.float32)
 
-    def overlap(self, p: jax.Array) -> jax.Array:
+    def overlap(self, p: Float[Array, "B K V"]) -> Float[Array, "B K"]:
         return pick_tokens(p, self.tokens)
 
-    def excess(self, p: jax.Array) -> jax.Array:
+    def excess(self, p: Float[Array, "B K V"]) -> Float[Array, "B K"]:
         own = self.tokens[..., None] == jnp.arange(p.shape[-1])
         return jnp.sum(jnp.where(own, jnp.maximum(p - 1.0, 0.0), p), axis=-1)
 
-    def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
+    def residual(self, p: Float[Array, "B V"], at: Int[Array, " B"]) -> Float[Array, "B V"]:
         return p * (1.0 - jax.nn.one_hot(pick(self.tokens, at), p.shape[-1], dtype=p.dtype))
 
     def categorical(self, vocabulary: int) -> Categorical:
@@ -74,18 +75,18 @@ class OneHot(struct.PyTreeNode):
 class Categorical(struct.PyTreeNode):
     """Probabilities of the whole vocabulary at every position."""
 
-    probs: jax.Array  # [B, K, V] float32
+    probs: Float32[Array, "B K V"]
 
-    def of(self, tokens: jax.Array) -> jax.Array:
+    def of(self, tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
         return pick_tokens(self.probs, tokens)
 
-    def overlap(self, p: jax.Array) -> jax.Array:
+    def overlap(self, p: Float[Array, "B K V"]) -> Float[Array, "B K"]:
         return jnp.sum(jnp.minimum(p, self.probs), axis=-1)
 
-    def excess(self, p: jax.Array) -> jax.Array:
+    def excess(self, p: Float[Array, "B K V"]) -> Float[Array, "B K"]:
         return jnp.sum(jnp.maximum(p - self.probs, 0.0), axis=-1)
 
-    def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
+    def residual(self, p: Float[Array, "B V"], at: Int[Array, " B"]) -> Float[Array, "B V"]:
         return jnp.maximum(p - pick(self.probs, at), 0.0)
 
     def categorical(self, vocabulary: int) -> Categorical:
@@ -103,35 +104,39 @@ class WithoutReplacement(struct.PyTreeNode):
     drawn from distribution `levels[k]`.
     """
 
-    probs: jax.Array  # [B, D, V] float32
-    drawn: jax.Array  # [B, D, W] int32
-    remaining: jax.Array  # [B, D, W] float32: the mass that each sibling was drawn from
+    probs: Float32[Array, "B D V"]
+    drawn: Int32[Array, "B D W"]
+    remaining: Float32[Array, "B D W"]  # the mass that each sibling was drawn from
     levels: tuple[int, ...] = struct.field(pytree_node=False)  # of K nodes
     ranks: tuple[int, ...] = struct.field(pytree_node=False)
 
     @classmethod
     def from_draws(
-        cls, probs: jax.Array, drawn: jax.Array, levels: tuple[int, ...], ranks: tuple[int, ...]
+        cls,
+        probs: Float[Array, "B D V"],
+        drawn: Int[Array, "B D W"],
+        levels: tuple[int, ...],
+        ranks: tuple[int, ...],
     ) -> WithoutReplacement:
         """The distribution of siblings `drawn` from `probs`."""
         return cls(probs, drawn, remaining_mass(probs, drawn), levels, ranks)
 
-    def of(self, tokens: jax.Array) -> jax.Array:
+    def of(self, tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
         levels, ranks = jnp.array(self.levels), jnp.array(self.ranks)
         q = self.probs[jnp.arange(len(tokens))[:, None], levels, tokens]
         # Where nothing is left to draw from, the token was not drawn: it is rejected.
         return jnp.where(q > 0, q / jnp.maximum(self.remaining[:, levels, ranks], q), jnp.inf)
 
-    def overlap(self, p: jax.Array) -> jax.Array:
+    def overlap(self, p: Float[Array, "B K V"]) -> Float[Array, "B K"]:
         return self.categorical(p.shape[-1]).overlap(p)
 
-    def excess(self, p: jax.Array) -> jax.Array:
+    def excess(self, p: Float[Array, "B K V"]) -> Float[Array, "B K"]:
         return self.categorical(p.shape[-1]).excess(p)
 
-    def residual(self, p: jax.Array, at: jax.Array) -> jax.Array:
+    def residual(self, p: Float[Array, "B V"], at: Int[Array, " B"]) -> Float[Array, "B V"]:
         return jnp.maximum(p - self._at(at), 0.0)
 
-    def _at(self, at: jax.Array) -> jax.Array:
+    def _at(self, at: Int[Array, " B"]) -> Float[Array, "B V"]:
         """The probabilities [B, V] that node `at` [B] was drawn from."""
         level, rank = jnp.array(self.levels)[at], jnp.array(self.ranks)[at]
         q, drawn = pick(self.probs, level), pick(self.drawn, level)
@@ -150,7 +155,9 @@ class WithoutReplacement(struct.PyTreeNode):
         return self.replace(levels=self.levels[:width], ranks=self.ranks[:width])
 
 
-def remaining_mass(probs: jax.Array, drawn: jax.Array) -> jax.Array:
+def remaining_mass(
+    probs: Float[Array, "B D V"], drawn: Int[Array, "B D W"]
+) -> Float[Array, "B D W"]:
     """The mass [B, D, W] of probs [B, D, V] that each of `drawn` [B, D, W] was drawn from.
 
     Computed by sums from the last sibling back. Nothing is subtracted: for a drafter that is nearly
@@ -163,25 +170,27 @@ def remaining_mass(probs: jax.Array, drawn: jax.Array) -> jax.Array:
     return jnp.sum(rest, axis=-1, keepdims=True) + later
 
 
-def pick(values: jax.Array, index: jax.Array) -> jax.Array:
+def pick(values: Shaped[Array, "B N *rest"], index: Int[Array, " B"]) -> Shaped[Array, " B *rest"]:
     """values[b, index[b]] for values [B, N, ...]."""
     index = index.reshape(index.shape + (1,) * (values.ndim - 1))
     return jnp.take_along_axis(values, index, axis=1, mode="clip")[:, 0]
 
 
-def pick_tokens(values: jax.Array, tokens: jax.Array) -> jax.Array:
+def pick_tokens(values: Float[Array, "B K V"], tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
     """values[b, k, tokens[b, k]] for values [B, K, V]."""
     return jnp.take_along_axis(values, tokens[..., None], axis=-1, mode="clip")[..., 0]
 
 
-def compute_probability(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+def compute_probability(
+    logits: Float[Array, "B K V"], tokens: Int[Array, "B K"]
+) -> Float[Array, "B K"]:
     """Plain (temperature 1) probability [B, K] of tokens [B, K] under logits [B, K, V]."""
     return jnp.exp(pick_tokens(logits, tokens) - jax.nn.logsumexp(logits, axis=-1))
 
 
 def propose(
-    logits: jax.Array, settings: Sampling, keys: jax.Array
-) -> tuple[jax.Array, jax.Array | None]:
+    logits: Float[Array, "B V"], settings: Sampling, keys: Key[Array, " B"]
+) -> tuple[Int[Array, " B"], Float[Array, "B V"] | None]:
     """A token [B] from logits [B, V] and the probabilities [B, V] it was drawn from.
 
     None when greedy; `make_distribution` takes both.
@@ -192,12 +201,16 @@ def propose(
     return draw(keys, probs), probs
 
 
-def make_distribution(tokens: jax.Array, probs: jax.Array | None) -> Distribution:
+def make_distribution(
+    tokens: Int[Array, "B K"], probs: Float[Array, "B K V"] | None
+) -> Distribution:
     """The distribution of tokens [B, K] drawn from probs [B, K, V], or certain ones (None)."""
     return OneHot(tokens) if probs is None else Categorical(probs)
 
 
-def draw_without_replacement(keys: jax.Array, probs: jax.Array, count: int) -> jax.Array:
+def draw_without_replacement(
+    keys: Key[Array, "B D"], probs: Float[Array, "B D V"], count: int
+) -> Int[Array, "B D {count}"]:
     """`count` tokens [B, D, count] drawn without replacement from probs [B, D, V].
 
     When nothing is left to draw from, they are the lowest ids of probability 0.

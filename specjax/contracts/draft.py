@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Bool, Int, Int32
 
 from specjax.contracts.distribution import Distribution, OneHot
 from specjax.contracts.rows import count_until_eos
@@ -26,13 +27,13 @@ class Draft(struct.PyTreeNode):
     the pending token, and parents come before their children.
     """
 
-    tokens: jax.Array  # [B, K] int32
-    length: jax.Array  # [B] int32
+    tokens: Int32[Array, "B K"]
+    length: Int32[Array, " B"]
     distribution: Distribution  # that each token was drawn from
-    review: jax.Array  # [B] bool; False: accepted without verification; ends the row
-    drafted_by: jax.Array  # [B, K] int32: index into the drafter's `Spec.writers`
-    parents: jax.Array | None = None  # [B, K] int32
-    slots: jax.Array | None = None  # [B, K] int32: slot of each node after the text in the caches
+    review: Bool[Array, " B"]  # False: accepted without verification; ends the row
+    drafted_by: Int32[Array, "B K"]  # index into the drafter's `Spec.writers`
+    parents: Int32[Array, "B K"] | None = None
+    slots: Int32[Array, "B K"] | None = None  # slot of each node after the text in the caches
     # of `Spec.fed`, -1 for one that was not fed
     aux: Any = None  # the drafter's own, for its reader or rule; leaves [B, K + n, ...]
 
@@ -40,11 +41,11 @@ class Draft(struct.PyTreeNode):
     def chain(
         cls,
         tokens: jax.Array,
-        length: jax.Array | None = None,
+        length: Int[Array, " B"] | None = None,
         distribution: Distribution | None = None,
         *,
-        drafted_by: jax.Array | None = None,
-        review: jax.Array | None = None,
+        drafted_by: Int[Array, "B K"] | None = None,
+        review: Bool[Array, " B"] | None = None,
         aux: Any = None,
     ) -> Draft:
         """A chain of tokens [B, K]; by default all of them, certain, by the first writer.
@@ -69,7 +70,7 @@ class Draft(struct.PyTreeNode):
         return self.tokens.shape[1]
 
     @property
-    def tree_parents(self) -> jax.Array:
+    def tree_parents(self) -> Int[Array, "B K"]:
         """The `parents` [B, K] of a tree.
 
         Raises:
@@ -80,7 +81,7 @@ class Draft(struct.PyTreeNode):
         return self.parents
 
     @property
-    def node_slots(self) -> jax.Array:
+    def node_slots(self) -> Int[Array, "B K"]:
         """The `slots` [B, K] of nodes that the drafter's models were fed.
 
         Raises:
@@ -115,7 +116,7 @@ class Draft(struct.PyTreeNode):
             aux=jax.tree.map(lambda x: x[:, : x.shape[1] - dropped], self.aux),
         )
 
-    def cut(self, most: jax.Array, eos: tuple[int, ...]) -> Draft:
+    def cut(self, most: Int[Array, " B"], eos: tuple[int, ...]) -> Draft:
         """A chain of at most `most` [B] tokens, up to its first EOS; a tree stays as it is.
 
         Whether a position is drafted depends on earlier tokens only, so lossless rules stay so.

@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, ClassVar, Protocol, TypeVar
 
-import jax
 from flax import struct
+from jaxtyping import Array, Bool, Int, Int32, Key
 
 from specjax.contracts import fields
 from specjax.contracts.context import Context
@@ -25,8 +25,8 @@ from specjax.contracts.spec import Spec
 from specjax.models.base import PromptReading
 
 Memory = Any
-Log = dict[str, jax.Array]
-"""Numbers [B] int32 of one round by column name; the trace keeps a column for each."""
+Log = dict[str, Int32[Array, " B"]]
+"""Numbers of one round by column name; the trace keeps a column for each."""
 
 CALLS = "calls of "
 """Beginning of the columns that count runs per row, followed by `Call.part`."""
@@ -43,9 +43,9 @@ class Outcome(struct.PyTreeNode):
     draft: Draft
     reading: Reading  # of the target; its logits cost memory only where they are used
     verdict: Verdict
-    committed: jax.Array  # [B] int32: tokens written
-    accepted: jax.Array  # [B] int32: accepted drafted tokens within the row
-    tested: jax.Array  # [B] int32: tested positions
+    committed: Int32[Array, " B"]  # tokens written
+    accepted: Int32[Array, " B"]  # accepted drafted tokens within the row
+    tested: Int32[Array, " B"]  # tested positions
     context: Context  # before the round
 
 
@@ -71,8 +71,8 @@ class Choice(Protocol):
         ...
 
     def needed_models(
-        self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
-    ) -> dict[str, jax.Array]:
+        self, env: Env, context: Context, prompt: PromptReading, keys: Key[Array, " B"]
+    ) -> dict[str, Bool[Array, ""]]:
         """Whether [] each model must read the prompts; unnamed models always do."""
         ...
 
@@ -83,7 +83,7 @@ class Choice(Protocol):
         """
         ...
 
-    def chosen(self, memory: Memory) -> jax.Array:
+    def chosen(self, memory: Memory) -> Int[Array, ""]:
         """The alternative [] that is taken."""
         ...
 
@@ -127,7 +127,12 @@ class Drafter:
         """
 
     def begin(
-        self, env: Env, caches: Caches, context: Context, prompt: PromptReading, keys: jax.Array
+        self,
+        env: Env,
+        caches: Caches,
+        context: Context,
+        prompt: PromptReading,
+        keys: Key[Array, " B"],
     ) -> tuple[Memory, Caches]:
         """The memory and the caches before the first round, once all models read the prompts.
 
@@ -136,7 +141,7 @@ class Drafter:
         return (), caches
 
     def propose(
-        self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
+        self, env: Env, caches: Caches, memory: Memory, context: Context, keys: Key[Array, " B"]
     ) -> tuple[Draft, Caches, Memory, Log]:
         """Proposes tokens after `context.tokens[:, :length]`; consumes `keys` [B]."""
         raise NotImplementedError
@@ -151,6 +156,6 @@ def list_distinct(groups: Iterable[Iterable[T]]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(one for group in groups for one in group))
 
 
-def count_calls(runs: dict[str, jax.Array]) -> Log:
+def count_calls(runs: dict[str, Int[Array, " B"]]) -> Log:
     """The columns of runs [B] by `Call.part`."""
     return {CALLS + part: count for part, count in runs.items()}

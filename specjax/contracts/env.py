@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 from flax import struct
+from jaxtyping import Array, Float, Float32, Int
 
-from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading
+from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading, Prompts
 from specjax.models.info import ModelInfo
 
 Models = tuple[tuple[str, LanguageModel], ...]
@@ -27,30 +27,32 @@ class Bound:
         return self.model.info
 
     def start(
-        self, prompt: jax.Array, length: jax.Array, capacity: int, **wanted: Any
+        self, prompt: Prompts, length: Int[Array, " B"], capacity: int, **wanted: Any
     ) -> tuple[Cache, PromptReading]:
         return self.model.start(self.params, prompt, length, capacity, **wanted)
 
-    def extend(self, tokens: jax.Array, cache: Cache, **how: Any) -> tuple[Output, Cache]:
+    def extend(self, tokens: Int[Array, "B T"], cache: Cache, **how: Any) -> tuple[Output, Cache]:
         return self.model.extend(self.params, tokens, cache, **how)
 
-    def propagate(self, hidden: jax.Array, cache: Cache, layers: tuple[int, int]) -> Cache:
+    def propagate(
+        self, hidden: Float[Array, "B T D"], cache: Cache, layers: tuple[int, int]
+    ) -> Cache:
         return self.model.propagate(self.params, hidden, cache, layers)
 
-    def read_out(self, hidden: jax.Array) -> jax.Array:
+    def read_out(self, hidden: Float[Array, "... D"]) -> Float32[Array, "... V"]:
         return self.model.read_out(self.params, hidden)
 
-    def normed(self, hidden: jax.Array) -> jax.Array:
+    def normed(self, hidden: Float[Array, "... D"]) -> Float[Array, "... D"]:
         return self.model.normed(self.params, hidden)
 
-    def output(self, normed: jax.Array) -> jax.Array:
+    def output(self, normed: Float[Array, "... D"]) -> Float32[Array, "... V"]:
         return self.model.output(self.params, normed)
 
-    def embed(self, tokens: jax.Array) -> jax.Array:
+    def embed(self, tokens: Int[Array, ...]) -> Float[Array, "... D"]:
         return self.model.embed(self.params, tokens)
 
 
-def get_states(output: Output) -> jax.Array:
+def get_states(output: Output) -> Float[Array, "B T D"]:
     """The residual states [B, T, D] of a call.
 
     Raises:

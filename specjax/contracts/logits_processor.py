@@ -13,9 +13,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Bool, Float, Int, Int32
 
 from specjax.contracts import fields, tree
 from specjax.contracts.context import Context
@@ -32,21 +32,21 @@ class Positions(struct.PyTreeNode):
     """T positions of every row, and the text before each."""
 
     context: Context
-    path: jax.Array  # [B, T, D] int32: drafted tokens before a position, in their order
-    depth: jax.Array  # [B, T] int32: how many of them; later entries mean nothing
+    path: Int32[Array, "B T D"]  # drafted tokens before a position, in their order
+    depth: Int32[Array, "B T"]  # how many of them; later entries mean nothing
 
     @property
-    def length(self) -> jax.Array:
+    def length(self) -> Int[Array, "B T"]:
         """Tokens [B, T] before each position."""
         return self.context.length[:, None] + self.depth
 
     @property
-    def drafted(self) -> jax.Array:
+    def drafted(self) -> Int[Array, "B T D"]:
         """The path, padded with `UNKNOWN`."""
         inside = jnp.arange(self.path.shape[2]) < self.depth[..., None]
         return jnp.where(inside, self.path, UNKNOWN)
 
-    def tail(self, count: int) -> jax.Array:
+    def tail(self, count: int) -> Int[Array, "B T N"]:
         """The last `count` committed tokens and then the path, [B, T, count + D]."""
         context = self.context
         slot = context.length[:, None] + jnp.arange(-count, 0)
@@ -55,7 +55,7 @@ class Positions(struct.PyTreeNode):
         row = jnp.broadcast_to(row, (*self.depth.shape, count))
         return jnp.concatenate([row, self.drafted], axis=2)
 
-    def last(self, count: int) -> jax.Array:
+    def last(self, count: int) -> Int[Array, "B T {count}"]:
         """The last `count` tokens [B, T, count] before each position, padded with `UNKNOWN`."""
         slot = self.depth[..., None] + jnp.arange(count)
         return jnp.take_along_axis(self.tail(count), slot, axis=2)
@@ -91,7 +91,9 @@ class LogitsProcessor:
         """What it needs of the committed tokens, computed once per round."""
         return ()
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+    def adjust(
+        self, logits: Float[Array, "B T V"], places: Positions, rows: Any
+    ) -> Float[Array, "B T V"]:
         """Processes logits [B, T, V] of the positions; `rows` is the result of `of_rows`."""
         raise NotImplementedError
 
@@ -109,7 +111,9 @@ class BoundProcessors:
     def __bool__(self) -> bool:
         return bool(self.rows)
 
-    def after_paths(self, logits: jax.Array, path: jax.Array, depth: jax.Array) -> jax.Array:
+    def after_paths(
+        self, logits: Float[Array, "B T V"], path: Int[Array, "B T D"], depth: Int[Array, ...]
+    ) -> Float[Array, "B T V"]:
         """Processes logits [B, T, V] after the first `depth` [B, T] tokens of path [B, T, D]."""
         if not self:
             return logits
@@ -123,7 +127,7 @@ class BoundProcessors:
         some = jnp.any(logits > -jnp.inf, axis=-1, keepdims=True)
         return jnp.where(some, logits, given)
 
-    def of_draft(self, logits: jax.Array, draft: Draft) -> jax.Array:
+    def of_draft(self, logits: Float[Array, "B K1 V"], draft: Draft) -> Float[Array, "B K1 V"]:
         """Processes logits [B, K + 1, V] after the pending token and each drafted one."""
         if not self:
             return logits
@@ -138,14 +142,14 @@ class BoundProcessors:
         return self.after_paths(logits, path, tree.depth(ancestors))
 
     def after_tokens(
-        self, logits: jax.Array, drafted: jax.Array, count: jax.Array | int
-    ) -> jax.Array:
+        self, logits: Float[Array, "B V"], drafted: Int[Array, "B K"], count: Int[Array, ""] | int
+    ) -> Float[Array, "B V"]:
         """Processes logits [B, V] after the first `count` [] of drafted tokens [B, K]."""
         if not self:
             return logits
         return self.after_paths(logits[:, None], drafted[:, None], jnp.asarray(count))[:, 0]
 
-    def in_parallel(self, logits: jax.Array) -> jax.Array:
+    def in_parallel(self, logits: Float[Array, "B K V"]) -> Float[Array, "B K V"]:
         """Processes logits [B, K, V] of K successive tokens that are drafted in parallel."""
         if not self:
             return logits
@@ -160,7 +164,7 @@ def bind_processors(context: Context, vocabulary: int) -> BoundProcessors:
     return BoundProcessors(context, tuple(each))
 
 
-def cut_at_forbidden(draft: Draft, logits: jax.Array) -> Draft:
+def cut_at_forbidden(draft: Draft, logits: Float[Array, "B K1 V"]) -> Draft:
     """Cuts a chain at the first token forbidden in the adjusted logits [B, K+1, V].
 
     For rules that accept tokens which the target would never write. A lossless rule rejects such a
@@ -172,15 +176,19 @@ def cut_at_forbidden(draft: Draft, logits: jax.Array) -> Draft:
     return draft.replace(length=leading_run(is_allowed, draft.length))
 
 
-def mask_tokens(logits: jax.Array, tokens: jax.Array, banned: jax.Array) -> jax.Array:
-    """Logits [B, T, V] without the tokens [B or 1, T or 1, N] at which `banned` [B, T, N]."""
+def mask_tokens(
+    logits: Float[Array, "B T V"], tokens: Int[Array, "... N"], banned: Bool[Array, "B T N"]
+) -> Float[Array, "B T V"]:
+    """Logits [B, T, V] without the tokens [..., N] at which `banned` [B, T, N]."""
     rows, places, vocabulary = logits.shape
     index = jnp.where(banned & (tokens >= 0), tokens, vocabulary)
     row, place = jnp.arange(rows)[:, None, None], jnp.arange(places)[:, None]
     return logits.at[row, place, index].set(-jnp.inf, mode="drop")
 
 
-def force_tokens(logits: jax.Array, chosen: jax.Array, where: jax.Array) -> jax.Array:
+def force_tokens(
+    logits: Float[Array, "B T V"], chosen: Bool[Array, "... V"], where: Bool[Array, "B T"]
+) -> Float[Array, "B T V"]:
     """Logits [B, T, V] with the tokens `chosen` [..., V] certain at positions `where` [B, T]."""
     forced = jnp.where(chosen, 0.0, -jnp.inf).astype(logits.dtype)
     return jnp.where(where[..., None], forced, logits)

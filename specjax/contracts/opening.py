@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Int
 
 from specjax.contracts.context import Context
 from specjax.contracts.env import Bound
-from specjax.models.base import Cache, LanguageModel
+from specjax.models.base import Cache, LanguageModel, Prompts
 from specjax.models.info import Forced
 from specjax.models.vocabularies import OtherVocabulary, unwrap
 from specjax.sampling import argmax
 
 
-def choose_decoder_prefix(target: Bound, cache: Cache, head: tuple[Forced, ...]) -> jax.Array:
+def choose_decoder_prefix(
+    target: Bound, cache: Cache, head: tuple[Forced, ...]
+) -> Int[Array, "B N"]:
     """The decoder prefix [B, N]; of several options, the most probable token.
 
     `cache` has read the prompts only. This is Whisper's language detection: Radford et al. (2023),
@@ -32,8 +34,8 @@ def choose_decoder_prefix(target: Bound, cache: Cache, head: tuple[Forced, ...])
 
 
 def join_as_text(
-    model: LanguageModel, prompt: jax.Array, length: jax.Array
-) -> tuple[jax.Array, ...]:
+    model: LanguageModel, prompt: Prompts, length: Int[Array, " B"]
+) -> tuple[Int[Array, "B S"], Int[Array, " B"]]:
     """Prompts as a text to copy from, [B, S], and its length [B].
 
     Empty for audio and for prompts in another vocabulary.
@@ -43,7 +45,7 @@ def join_as_text(
     return jnp.zeros((len(length), 0), jnp.int32), jnp.zeros_like(length)
 
 
-def add_previous_text(context: Context, head: jax.Array) -> Context:
+def add_previous_text(context: Context, head: Int[Array, "B N"]) -> Context:
     """Starts the rows with the text before their audio, if any, and `head` [B, N].
 
     The buffer has room for the text (`Options.previous`).
@@ -64,7 +66,9 @@ def add_previous_text(context: Context, head: jax.Array) -> Context:
     )
 
 
-def prefill(model: Bound, cache: Cache, prefix: jax.Array, length: jax.Array) -> Cache:
+def prefill(
+    model: Bound, cache: Cache, prefix: Int[Array, "B N"], length: Int[Array, " B"]
+) -> Cache:
     """Feeds all but the last of each row's `length` [B] tokens of `prefix` [B, N].
 
     The last token is pending. A drafter of another vocabulary may have a prefix of its own.

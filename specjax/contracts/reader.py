@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
+from jaxtyping import Array, Int
 
 from specjax.contracts import fields
 from specjax.contracts.context import Context
@@ -70,7 +70,7 @@ class Reader:
         context: Context,
         judge: Judge,
         features: tuple[int, ...] = (),
-    ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
+    ) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
         """Reads and judges a draft; returns the target's new cache and log columns too.
 
         Judging here lets a reader that calls the target at one of several widths keep logits of

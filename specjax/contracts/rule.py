@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Bool, Float, Float32, Int, Int32, Key
 
 from specjax.contracts import fields
 from specjax.contracts.context import Options
@@ -15,9 +15,9 @@ from specjax.contracts.draft import Draft
 class Reading(struct.PyTreeNode):
     """The target's outputs on the pending token and the draft after it."""
 
-    logits: jax.Array  # [B, K + 1, V] float32
-    hidden: jax.Array | None = None  # [B, K + 1, D] after the last layer
-    features: tuple[jax.Array, ...] = ()  # [B, K + 1, D] after each of `Spec.features`
+    logits: Float32[Array, "B K+1 V"]
+    hidden: Float[Array, "B K+1 D"] | None = None  # after the last layer
+    features: tuple[Float[Array, "B K+1 D"], ...] = ()  # after each of `Spec.features`
 
 
 class Verdict(struct.PyTreeNode):
@@ -27,15 +27,18 @@ class Verdict(struct.PyTreeNode):
     the target's own. A rule that withholds its own token counts one less.
     """
 
-    tokens: jax.Array  # [B, K + 1] int32
-    count: jax.Array  # [B] int32
-    accepted: jax.Array  # [B] int32
-    overlap: jax.Array  # [B] float32: sum of sum_x min(p, q) over the tested positions
-    path: jax.Array | None = None  # [B, K] int32: the accepted nodes of a tree, from the root on
+    tokens: Int32[Array, "B K+1"]
+    count: Int32[Array, " B"]
+    accepted: Int32[Array, " B"]
+    overlap: Float32[Array, " B"]  # sum of sum_x min(p, q) over the tested positions
+    path: Int32[Array, "B K"] | None = None  # the accepted nodes of a tree, from the root on
 
 
 def make_verdict(
-    draft: Draft, accepted: jax.Array, own: jax.Array, overlap: jax.Array | None = None
+    draft: Draft,
+    accepted: Int[Array, " B"],
+    own: Int[Array, " B"],
+    overlap: Float[Array, " B"] | None = None,
 ) -> Verdict:
     """The first `accepted` [B] drafted tokens, then the token `own` [B].
 
@@ -48,13 +51,13 @@ def make_verdict(
     return Verdict(tokens, accepted + 1, accepted, overlap)
 
 
-def leading_run(passed: jax.Array, length: jax.Array) -> jax.Array:
+def leading_run(passed: Bool[Array, "B K"], length: Int[Array, " B"]) -> Int[Array, " B"]:
     """Length [B] of the leading run of True in passed [B, K] among each row's first `length`."""
     inside = jnp.arange(passed.shape[1]) < length[:, None]
     return jnp.sum(jnp.cumprod((passed & inside).astype(jnp.int32), axis=1), axis=1)
 
 
-def count_tested(accepted: jax.Array, length: jax.Array) -> jax.Array:
+def count_tested(accepted: Int[Array, " B"], length: Int[Array, " B"]) -> Int[Array, " B"]:
     """Positions [B] put to the test: the accepted ones and, if any, the first rejected one."""
     return jnp.minimum(accepted + 1, length)
 
@@ -74,7 +77,9 @@ class Rule:
     apart: bool = False
     """Whether nodes must be drawn independently (not `TreeSpec.shared`)."""
 
-    def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+    def judge(
+        self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
+    ) -> Verdict:
         """Judges a draft by what the target read; consumes `keys` [B]."""
         raise NotImplementedError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Bool, Int, Int32
 
 
 class Stops(struct.PyTreeNode):
@@ -13,18 +14,18 @@ class Stops(struct.PyTreeNode):
     Tokens of one kind have the same transitions. A string may begin and end inside of tokens.
     """
 
-    kind: jax.Array  # [V] int32: of each token
-    following: jax.Array  # [S, C] int32: the state after a token of each kind
-    completes: jax.Array  # [S, C] bool: whether such a token completes a string
+    kind: Int32[Array, " V"]  # of each token
+    following: Int32[Array, "S C"]  # the state after a token of each kind
+    completes: Bool[Array, "S C"]  # whether such a token completes a string
 
-    def begin(self, tokens: jax.Array, length: jax.Array) -> jax.Array:
+    def begin(self, tokens: Int[Array, "B N"], length: Int[Array, " B"]) -> Int[Array, " B"]:
         """The state [B] after the first `length` [B] of tokens [B, N]."""
         state = jnp.zeros_like(length)
         return self._walk(state, tokens, length, jnp.zeros_like(self.completes))[0]
 
     def read(
-        self, state: jax.Array, tokens: jax.Array, count: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        self, state: Int[Array, " B"], tokens: Int[Array, "B N"], count: Int[Array, " B"]
+    ) -> tuple[Int[Array, " B"], Int[Array, " B"], Bool[Array, " B"]]:
         """The state [B] after tokens [B, N], how many were read and whether a string is complete.
 
         The first `count` [B] are read, up to and including the first that completes one.
@@ -32,8 +33,12 @@ class Stops(struct.PyTreeNode):
         return self._walk(state, tokens, count, self.completes)
 
     def _walk(
-        self, state: jax.Array, tokens: jax.Array, count: jax.Array, completes: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        self,
+        state: Int[Array, " B"],
+        tokens: Int[Array, "B N"],
+        count: Int[Array, " B"],
+        completes: Bool[Array, "S C"],
+    ) -> tuple[Int[Array, " B"], Int[Array, " B"], Bool[Array, " B"]]:
         def step(
             carry: tuple[jax.Array, jax.Array, jax.Array], token: jax.Array
         ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], None]:

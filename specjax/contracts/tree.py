@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
 
 
-def ancestor_mask(parents: jax.Array) -> jax.Array:
+def ancestor_mask(parents: Int[Array, "B K"]) -> Bool[Array, "B K+1 K+1"]:
     """Tree attention mask [B, K+1, K+1] of parents [B, K].
 
     Each place sees its ancestors and itself. Computed by repeated squaring.
@@ -26,12 +27,14 @@ def ancestor_mask(parents: jax.Array) -> jax.Array:
     return reached
 
 
-def depth(ancestors: jax.Array) -> jax.Array:
+def depth(ancestors: Bool[Array, "B K1 K1"]) -> Int[Array, "B K1"]:
     """Depth [B, K+1] of each place; the pending token has 0."""
     return jnp.sum(ancestors, axis=-1, dtype=jnp.int32) - 1
 
 
-def append_tree(parents: jax.Array, text: jax.Array, most: int) -> jax.Array:
+def append_tree(
+    parents: Int[Array, "B K"], text: Int[Array, " B"], most: int
+) -> Int[Array, "B {most}+K"]:
     """Parents [B, most + K] of a chain of `text` [B] tokens followed by the tree of parents [B, K].
 
     One call feeds the chain of at most `most` tokens and then the nodes. The first token has no

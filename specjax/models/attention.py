@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Float, Float32, Int, Int32
 
 from specjax.models.layers import MASKED, attend, causal_mask, key_mask, soft_cap
 
@@ -50,8 +51,8 @@ class Bias(Protocol):
     """What is added to scores, made for some queries and keys at a time."""
 
     def tile(
-        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
-    ) -> jax.Array:
+        self, query: Int[Array, ""] | int, queries: int, key: Int[Array, ""] | int, keys: int
+    ) -> Float32[Array, "B H T C"]:
         """The bias of so many queries from `query` on and of keys from `key` on.
 
         [B, H, queries, keys], of which B or H may be 1. Queries behind the last get any bias.
@@ -62,13 +63,13 @@ class Bias(Protocol):
 class CausalBias(struct.PyTreeNode):
     """Queries see keys up to their own position, of the last `window` if that is not 0."""
 
-    start: jax.Array  # [B] position of the first query
+    start: Int32[Array, " B"]  # position of the first query
     window: int = struct.field(pytree_node=False, default=0)
-    slots: jax.Array | None = None  # [B, C] position of each key; None: that of its place
+    slots: Int32[Array, "B C"] | None = None  # position of each key; None: that of its place
 
     def tile(
-        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
-    ) -> jax.Array:
+        self, query: Int[Array, ""] | int, queries: int, key: Int[Array, ""] | int, keys: int
+    ) -> Float32[Array, "B H T C"]:
         if self.slots is None:
             position = (self.start + (query - key))[:, None] + jnp.arange(queries)
             return causal_mask(position, jnp.arange(keys), self.window)
@@ -80,13 +81,13 @@ class CausalBias(struct.PyTreeNode):
 class LengthBias(struct.PyTreeNode):
     """All queries see the keys before each row's `length`, or the near ones of them."""
 
-    length: jax.Array  # [B]
+    length: Int32[Array, " B"]
     # Most places before and behind a query; None: any.
     reach: tuple[int, int] | None = struct.field(pytree_node=False, default=None)
 
     def tile(
-        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
-    ) -> jax.Array:
+        self, query: Int[Array, ""] | int, queries: int, key: Int[Array, ""] | int, keys: int
+    ) -> Float32[Array, "B H T C"]:
         mask = key_mask(self.length - key, keys)
         if self.reach is None:
             return mask
@@ -98,11 +99,11 @@ class LengthBias(struct.PyTreeNode):
 class GivenBias(struct.PyTreeNode):
     """A bias of few queries that was made for all keys."""
 
-    bias: jax.Array  # [B, H, T, C], of which H may be 1
+    bias: Float[Array, "B H T C"]  # of which H may be 1
 
     def tile(
-        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
-    ) -> jax.Array:
+        self, query: Int[Array, ""] | int, queries: int, key: Int[Array, ""] | int, keys: int
+    ) -> Float32[Array, "B H T C"]:
         part = jax.lax.dynamic_slice_in_dim(self.bias, query, queries, axis=2)
         return jax.lax.dynamic_slice_in_dim(part, key, keys, axis=3)
 
@@ -111,11 +112,11 @@ class WithoutFirst(struct.PyTreeNode):
     """Another bias, but the first slot is seen by itself only."""
 
     bias: Bias
-    start: jax.Array  # [B] position of the first query
+    start: Int32[Array, " B"]  # position of the first query
 
     def tile(
-        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
-    ) -> jax.Array:
+        self, query: Int[Array, ""] | int, queries: int, key: Int[Array, ""] | int, keys: int
+    ) -> Float32[Array, "B H T C"]:
         position = (self.start + query)[:, None] + jnp.arange(queries)
         hidden = (position > 0)[..., None] & (key + jnp.arange(keys) == 0)
         tile = self.bias.tile(query, queries, key, keys)
@@ -126,8 +127,8 @@ class CacheBias(struct.PyTreeNode):
     """A bias over a long cache, of which only the slots from `first` to `last` are seen by any."""
 
     bias: Bias
-    first: jax.Array  # scalar
-    last: jax.Array  # scalar, exclusive
+    first: Int32[Array, ""]
+    last: Int32[Array, ""]  # exclusive
 
 
 AnyBias = jax.Array | Bias | CacheBias
@@ -144,20 +145,22 @@ def of_texts(bias: Bias, queries: int, keys: int) -> AnyBias:
     return bias.tile(0, queries, 0, keys) if is_whole(queries, keys) else bias
 
 
-def of_cache(bias: Bias, start: jax.Array, queries: int, window: int = 0) -> CacheBias:
+def of_cache(bias: Bias, start: Int[Array, " B"], queries: int, window: int = 0) -> CacheBias:
     """The bias of tokens that are fed to slots `start` [B] on, as far as any of them sees slots."""
     first = jnp.maximum(jnp.min(start) - window + 1, 0) if window else jnp.int32(0)
     return CacheBias(bias, first, jnp.max(start) + queries)
 
 
-def of_call(bias: Bias, start: jax.Array, queries: int, slots: int, window: int = 0) -> AnyBias:
+def of_call(
+    bias: Bias, start: Int[Array, " B"], queries: int, slots: int, window: int = 0
+) -> AnyBias:
     """The bias of a call of `extend`: made as it is needed where the cache is long."""
     if slots > LONG_CACHE and queries <= CHUNK:
         return of_cache(bias, start, queries, window)
     return of_texts(bias, queries, slots)
 
 
-def of_tree(bias: jax.Array, start: jax.Array) -> AnyBias:
+def of_tree(bias: Float32[Array, "B H T C"], start: Int[Array, " B"]) -> AnyBias:
     """The same of a tree, whose bias [B, H, T, C] is an array: few tokens are fed."""
     queries, slots = bias.shape[2:]
     if slots > LONG_CACHE:
@@ -166,8 +169,12 @@ def of_tree(bias: jax.Array, start: jax.Array) -> AnyBias:
 
 
 def attention(
-    q: jax.Array, k: jax.Array, v: jax.Array, bias: AnyBias, softcap: float = 0.0
-) -> jax.Array:
+    q: Float[Array, "B H T d"],
+    k: Float[Array, "B G C d"],
+    v: Float[Array, "B G C d"],
+    bias: AnyBias,
+    softcap: float = 0.0,
+) -> Float[Array, "B H T d"]:
     """`layers.attend` of q [B, H, T, d] over k, v [B, H, C, d], in parts unless `bias` is whole."""
     whole = functools.partial(attend, softcap=softcap)
 
@@ -181,7 +188,9 @@ Source = tuple[jax.Array, jax.Array, AnyBias]
 """Keys and values [B, H, C, d] that are attended to, and their bias."""
 
 
-def merge_attention(q: jax.Array, sources: Sequence[Source]) -> jax.Array:
+def merge_attention(
+    q: Float[Array, "B H T d"], sources: Sequence[Source]
+) -> Float[Array, "B H T d"]:
     """One softmax over the keys of all `sources`.
 
     Each is attended to where it lies, in the way that its own size asks for: a cache of the tokens
@@ -191,12 +200,18 @@ def merge_attention(q: jax.Array, sources: Sequence[Source]) -> jax.Array:
     return _divided(functools.reduce(_merge_sums, made)).astype(sources[0][1].dtype)
 
 
-Sums = tuple[jax.Array, jax.Array, jax.Array]
-"""The largest score of each query over some keys, and relative to it the sum of all weights, both
-[B, H, T, 1], and the weighted sum of values, [B, H, T, d]; float32."""
+Sums = tuple[Float32[Array, "B H T 1"], Float32[Array, "B H T 1"], Float32[Array, "B H T d"]]
+"""The largest score of each query over some keys, and relative to it the sum of all weights,
+and the weighted sum of values."""
 
 
-def _sums(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array, softcap: float = 0.0) -> Sums:
+def _sums(
+    q: Float[Array, "B H T d"],
+    k: Float[Array, "B G C d"],
+    v: Float[Array, "B G C d"],
+    bias: Float32[Array, "#B #H #T #C"],
+    softcap: float = 0.0,
+) -> Sums:
     """Those over all keys, whose scores are one array; heads are grouped as in `layers.attend`."""
     batch, heads, length, width = q.shape
     groups = heads // k.shape[1]
@@ -221,7 +236,7 @@ def _merge_sums(one: Sums, other: Sums) -> Sums:
     return largest, kept * one[1] + more * other[1], kept * one[2] + more * other[2]
 
 
-def _divided(sums: Sums) -> jax.Array:
+def _divided(sums: Sums) -> Float32[Array, "B H T d"]:
     """The mean of the values [B, H, T, d]."""
     _, total, mixed = sums
     return mixed / total
@@ -295,7 +310,11 @@ def _over_queries(
 
 
 def _over_keys(
-    q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias, softcap: float = 0.0
+    q: Float[Array, "B H T d"],
+    k: Float[Array, "B G C d"],
+    v: Float[Array, "B G C d"],
+    bias: CacheBias,
+    softcap: float = 0.0,
 ) -> Sums:
     """All queries over one block of slots after another, as far as slots are seen.
 

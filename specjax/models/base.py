@@ -2,7 +2,8 @@
 
 Dimension letters, the same in the whole project: B batch rows, P prompt length, S encoder
 length, T tokens fed in one call, L token-buffer length, K drafted tokens, V vocabulary, H heads,
-D model width, d head width, C cache capacity.
+D model width, d head width, C cache capacity. Where a shape in `jaxtyping` notation cannot derive
+K + 1 from a K before it, that axis is K1.
 
 A model is a frozen, hashable description without arrays; parameters and caches are pytrees handed
 to it. Encoder-decoder and decoder-only models look the same from outside: after `start` every row
@@ -20,6 +21,7 @@ from typing import Any, ClassVar, Protocol
 
 import jax
 from flax import struct
+from jaxtyping import Array, Bool, Float, Float32, Int, Int32, Key
 
 from specjax.models.info import ModelInfo
 
@@ -28,8 +30,11 @@ Params = Any
 Where = tuple[str, ...]
 """Path of a parameter in its tree."""
 
-OwnPrompt = tuple[jax.Array, jax.Array]
-"""Prompts in the ids of a model with another vocabulary: [B, P'], and their length [B]."""
+Prompts = Int[Array, "B P"] | Float[Array, "B P M"]
+"""Token ids, or of speech models M numbers for each frame."""
+
+OwnPrompt = tuple[Int[Array, "B P"], Int[Array, " B"]]
+"""Prompts in the ids of a model with another vocabulary, and their length."""
 
 
 class Cache(struct.PyTreeNode):
@@ -40,29 +45,29 @@ class Cache(struct.PyTreeNode):
     """
 
     data: Any  # the model's own arrays; head-major [B, H, C, d] keys and values
-    length: jax.Array  # [B] int32: leading positions that are trusted, per row
+    length: Int32[Array, " B"]  # leading positions that are trusted, per row
 
 
 class Output(struct.PyTreeNode):
     """What one call of `extend` computed."""
 
-    logits: jax.Array  # [B, A, V] float32, A = T or the number of positions asked for
-    hidden: jax.Array | None = None  # [B, T, D] residual stream after the last layer that ran
-    features: tuple[jax.Array, ...] = ()  # [B, T, D] after each decoder layer that was asked for
+    logits: Float32[Array, "B A V"]  # A = T or the number of positions asked for
+    hidden: Float[Array, "B T D"] | None = None  # residual stream after the last layer that ran
+    features: tuple[Float[Array, "B T D"], ...] = ()  # after each decoder layer that was asked for
 
 
 class PromptReading(struct.PyTreeNode):
     """What `start` saw of the prompts."""
 
-    embedding: jax.Array  # [B, D] float32, one vector for each prompt
-    encoded: jax.Array | None = None  # [B, P, D] encoder output; None for decoder-only models
-    features: tuple[jax.Array, ...] = ()  # [B, P, D] after each decoder layer asked for
+    embedding: Float32[Array, "B D"]  # one vector for each prompt
+    encoded: Float[Array, "B P D"] | None = None  # encoder output; None for decoder-only models
+    features: tuple[Float[Array, "B P D"], ...] = ()  # after each decoder layer asked for
 
 
 class Resume(struct.PyTreeNode):
     """States from which a call goes on: those after the first `layer` decoder layers."""
 
-    states: jax.Array  # [B, T, D]
+    states: Float[Array, "B T D"]
     layer: int = struct.field(pytree_node=False)
 
 
@@ -81,7 +86,7 @@ class LanguageModel(Protocol):
         """What is fixed about it: sizes, special tokens, what it reads."""
         ...
 
-    def init(self, key: jax.Array) -> Params:
+    def init(self, key: Key[Array, ""]) -> Params:
         """Freshly initialised float32 parameters."""
         ...
 
@@ -90,9 +95,9 @@ class LanguageModel(Protocol):
         params: Params,
         batch: Mapping[str, jax.Array],
         *,
-        key: jax.Array | None = None,
+        key: Key[Array, ""] | None = None,
         exits: tuple[int, ...] | None = None,
-    ) -> tuple[jax.Array, ...]:
+    ) -> tuple[Float32[Array, "B T V"], ...]:
         """Teacher-forced float32 logits [B, T, V] after each decoder layer of `exits` (1-based).
 
         By default of the last layer only. `batch` holds `inputs` [B, T] with their `length` [B],
@@ -106,35 +111,35 @@ class LanguageModel(Protocol):
         params: Params,
         batch: Mapping[str, jax.Array],
         *,
-        key: jax.Array | None = None,
-    ) -> jax.Array:
+        key: Key[Array, ""] | None = None,
+    ) -> Float[Array, "B T D"]:
         """Teacher-forced residual stream [B, T, D] after the last decoder layer.
 
         `teach` is `read_out` of it, under the same `key`.
         """
         ...
 
-    def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
+    def read_out(self, params: Params, hidden: Float[Array, "... D"]) -> Float32[Array, "... V"]:
         """Float32 logits [..., T, V] of residual states [..., T, D]: final norm and head."""
         ...
 
-    def normed(self, params: Params, hidden: jax.Array) -> jax.Array:
+    def normed(self, params: Params, hidden: Float[Array, "... D"]) -> Float[Array, "... D"]:
         """The first half of `read_out`: residual states [..., D] behind the final norm."""
         ...
 
-    def output(self, params: Params, normed: jax.Array) -> jax.Array:
+    def output(self, params: Params, normed: Float[Array, "... D"]) -> Float32[Array, "... V"]:
         """The other half: float32 logits [..., V] of normed states [..., D]."""
         ...
 
-    def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
+    def embed(self, params: Params, tokens: Int[Array, ...]) -> Float[Array, "... D"]:
         """Embeddings [..., D] of the decoder's tokens [...], without positions."""
         ...
 
     def start(
         self,
         params: Params,
-        prompt: jax.Array,
-        prompt_length: jax.Array,
+        prompt: Prompts,
+        prompt_length: Int[Array, " B"],
         capacity: int,
         *,
         features: tuple[int, ...] = (),
@@ -160,12 +165,12 @@ class LanguageModel(Protocol):
     def extend(
         self,
         params: Params,
-        tokens: jax.Array,
+        tokens: Int[Array, "B T"],
         cache: Cache,
         *,
-        position: jax.Array | None = None,
-        visible: jax.Array | None = None,
-        at: jax.Array | None = None,
+        position: Int[Array, "B N"] | None = None,
+        visible: Bool[Array, "B T N"] | None = None,
+        at: Int[Array, "B A"] | None = None,
         exit: int | None = None,
         resume: Resume | None = None,
         features: tuple[int, ...] = (),
@@ -187,7 +192,7 @@ class LanguageModel(Protocol):
         """
         ...
 
-    def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
+    def keep(self, cache: Cache, path: Int[Array, "B N"], count: Int[Array, " B"]) -> Cache:
         """Makes the kept nodes of a tree contiguous behind the pointer, and moves it by `count`.
 
         The tree's nodes lie in the slots from `cache.length` on; `path` [B, N] are the kept nodes
@@ -196,7 +201,7 @@ class LanguageModel(Protocol):
         ...
 
     def propagate(
-        self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]
+        self, params: Params, hidden: Float[Array, "B T D"], cache: Cache, layers: tuple[int, int]
     ) -> Cache:
         """Writes what decoder layers `layers` (from, to) would remember of states [B, T, D].
 

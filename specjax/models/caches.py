@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
-KeysValues = tuple[jax.Array, jax.Array]
+KeysValues = tuple[Float[Array, "B H _ d"], Float[Array, "B H _ d"]]
 """Keys and values of one layer, head-major [B, H, C, d]."""
 
 NEVER = 1 << 30
@@ -28,8 +29,8 @@ NEVER = 1 << 30
 class Ring(NamedTuple):
     """Keys and values of which slot s lies at place s mod R."""
 
-    keys: jax.Array  # [B, H, R, d]
-    values: jax.Array  # [B, H, R, d]
+    keys: Float[Array, "B H R d"]
+    values: Float[Array, "B H R d"]
 
 
 def cache_size(capacity: int, window: int, ahead: int | None) -> tuple[int, bool]:
@@ -51,7 +52,7 @@ def empty_cache(like: jax.ShapeDtypeStruct, window: int, ahead: int | None) -> K
 
 
 def of_prompts(
-    new: KeysValues, length: jax.Array, capacity: int, window: int, ahead: int | None
+    new: KeysValues, length: Int[Array, " B"], capacity: int, window: int, ahead: int | None
 ) -> KeysValues:
     """A layer's cache with keys and values `new` of whole prompts [B, P] of `length` [B]."""
     size, ring = cache_size(capacity, window, ahead)
@@ -62,7 +63,7 @@ def of_prompts(
     return jnp.pad(new[0], room), jnp.pad(new[1], room)
 
 
-def held_slots(own: KeysValues, end: jax.Array) -> jax.Array:
+def held_slots(own: KeysValues, end: Int[Array, " B"]) -> Int[Array, " C"] | Int[Array, "B C"]:
     """The slot at each place of a layer's cache, [C] or [B, C], once `end` [B] slots are fed."""
     size = own[0].shape[2]
     place = jnp.arange(size)
@@ -73,7 +74,9 @@ def held_slots(own: KeysValues, end: jax.Array) -> jax.Array:
     return jnp.where(slot < 0, NEVER, slot)
 
 
-def write(cache: jax.Array, new: jax.Array, places: jax.Array) -> jax.Array:
+def write(
+    cache: Float[Array, "B H C d"], new: Float[Array, "B H T d"], places: Int[Array, "B T"]
+) -> Float[Array, "B H C d"]:
     """Writes new [B, H, T, d] to places [B, T] of cache [B, H, C, d].
 
     What lies beyond the capacity is dropped; a dynamic-update-slice would clamp and overwrite
@@ -84,13 +87,13 @@ def write(cache: jax.Array, new: jax.Array, places: jax.Array) -> jax.Array:
     return cache.at[rows, :, places].set(new.swapaxes(1, 2).astype(cache.dtype), mode="drop")
 
 
-def update_cache(own: KeysValues, new: KeysValues, start: jax.Array) -> KeysValues:
+def update_cache(own: KeysValues, new: KeysValues, start: Int[Array, " B"]) -> KeysValues:
     """A layer's cache with `new` keys and values written to slots `start` [B] on."""
     places = _places(own, start[:, None] + jnp.arange(new[0].shape[2]))
     return _alike(own, write(own[0], new[0], places), write(own[1], new[1], places))
 
 
-def move_slots(own: KeysValues, start: jax.Array, path: jax.Array) -> KeysValues:
+def move_slots(own: KeysValues, start: Int[Array, " B"], path: Int[Array, "B N"]) -> KeysValues:
     """A layer's cache with the slots `start + path` [B, N] moved to `start ..` on."""
     kept = _places(own, start[:, None] + path)[:, None, :, None]
     keys, values = (jnp.take_along_axis(cache, kept, axis=2, mode="clip") for cache in own)
@@ -98,7 +101,7 @@ def move_slots(own: KeysValues, start: jax.Array, path: jax.Array) -> KeysValues
 
 
 def read_on(
-    own: KeysValues, new: KeysValues, start: jax.Array, length: jax.Array
+    own: KeysValues, new: KeysValues, start: Int[Array, " B"], length: Int[Array, " B"]
 ) -> tuple[KeysValues, KeysValues]:
     """What a part of the prompts attends to, and the cache behind it.
 
@@ -113,7 +116,7 @@ def read_on(
     return (keys, values), _filled(own, new, start, length)
 
 
-def _filled(own: Ring, new: KeysValues, start: jax.Array, length: jax.Array) -> Ring:
+def _filled(own: Ring, new: KeysValues, start: Int[Array, " B"], length: Int[Array, " B"]) -> Ring:
     """The ring with the last of `new` that are no padding."""
     fed = new[0].shape[2]
     slot = held_slots(own, jnp.minimum(start + fed, length))
@@ -126,10 +129,12 @@ def _filled(own: Ring, new: KeysValues, start: jax.Array, length: jax.Array) -> 
     return Ring(one(own.keys, new[0]), one(own.values, new[1]))
 
 
-def _places(own: KeysValues, slots: jax.Array) -> jax.Array:
+def _places(own: KeysValues, slots: Int[Array, "B N"]) -> Int[Array, "B N"]:
     """Where a layer's cache has its `slots`."""
     return jax.lax.rem(slots, own[0].shape[2]) if isinstance(own, Ring) else slots
 
 
-def _alike(own: KeysValues, keys: jax.Array, values: jax.Array) -> KeysValues:
+def _alike(
+    own: KeysValues, keys: Float[Array, "B H C d"], values: Float[Array, "B H C d"]
+) -> KeysValues:
     return Ring(keys, values) if isinstance(own, Ring) else (keys, values)

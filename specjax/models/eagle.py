@@ -10,7 +10,7 @@ Published drafters (hf/families/eagle3.py) differ in details: where norms are, w
 token is seen, which state is handed on. `Details` has a field for each.
 
 Dimension letters as in `models.base`; F target layers are read, U ids can be drafted, E is the
-target's width.
+target's width, and FE is F * E.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Float32, Int
 
 from specjax.models.attention import AnyBias, CausalBias, WithoutFirst, of_call, of_tree
-from specjax.models.base import Cache, Output, Params, PromptReading, Resume
+from specjax.models.base import Cache, Output, Params, PromptReading, Prompts, Resume
 from specjax.models.caches import KeysValues, move_slots, update_cache, write
 from specjax.models.info import ModelInfo
 from specjax.models.layers import MASKED, RMSNorm, Tree, apply, call, tree_mask
@@ -79,13 +79,16 @@ class EagleLayer(Layer[Config]):
         self.embedding_norm, self.state_norm = RMSNorm(eps), RMSNorm(eps)
 
     def queries_keys_values(
-        self, embedded: jax.Array, before: jax.Array, angles: jax.Array | None
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        self,
+        embedded: Float[Array, "B T E"],
+        before: Float[Array, "B T D"],
+        angles: Float32[Array, "B T R"] | None,
+    ) -> tuple[Float[Array, "B H T d"], Float[Array, "B G T d"], Float[Array, "B G T d"]]:
         """Head-major, of embeddings [B, T, E] beside the states before them [B, T, D]."""
         parts = self.embedding_norm(embedded), self.state_norm(before)
         return self.projected(jnp.concatenate(parts, axis=-1), angles)
 
-    def __call__(self, before: jax.Array, *rest: Any) -> jax.Array:
+    def __call__(self, before: Float[Array, "B T D"], *rest: Any) -> Float[Array, "B T D"]:
         """The drafter's states [B, T, D] on the states before the tokens [B, T, D]."""
         residual = self.state_norm(before) if self.config.normed_residual else before
         return super().__call__(residual, *rest)
@@ -102,7 +105,7 @@ class EagleModule(OnTargetModule[Config]):
         if isinstance(c, OnT5Config):
             self.position_bias = RelativeBias(c.num_heads, c.buckets, c.max_distance, False)
 
-    def fused(self, features: jax.Array) -> jax.Array:
+    def fused(self, features: Float[Array, "B T FE"]) -> Float[Array, "B T D"]:
         """States [B, T, D] of the target's [B, T, F * E]."""
         if norms := self.feature_norms:
             parts = jnp.split(features, len(norms), axis=-1)
@@ -110,29 +113,29 @@ class EagleModule(OnTargetModule[Config]):
             features = jnp.concatenate(parts, axis=-1)
         return self.fuse(features)
 
-    def handed_on(self, states: jax.Array) -> jax.Array:
+    def handed_on(self, states: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """What stands in for the target's states [B, T, D] behind a drafted token."""
         return self.final_norm(states) if self.config.normed_states else states
 
-    def drafted_logits(self, states: jax.Array) -> jax.Array:
+    def drafted_logits(self, states: Float[Array, "... D"]) -> Float32[Array, "... U"]:
         """Float32 logits [..., U] of the ids that can be drafted, of what is handed on."""
         normed = states if self.config.normed_states else self.final_norm(states)
         return self.head(normed).astype(jnp.float32)
 
-    def reversed_bias(self, capacity: int) -> jax.Array:
+    def reversed_bias(self, capacity: int) -> Float[Array, "H 2*{capacity}"]:
         """Self-attention bias and causal mask by position, [H, 2 * capacity] (`bias_rows`)."""
         distance = np.arange(-(capacity - 1), capacity + 1)
         return self.position_bias(distance) + np.where(distance > 0, MASKED, 0.0)
 
     def decode_step(
         self,
-        tokens: jax.Array,
-        before: jax.Array,
+        tokens: Int[Array, "B T"],
+        before: Float[Array, "B T D"],
         data: dict[str, Any],
-        start: jax.Array,
-        at: jax.Array | None,
+        start: Int[Array, " B"],
+        at: Int[Array, "B A"] | None,
         tree: Tree | None,
-    ) -> tuple[jax.Array, jax.Array, KeysValues]:
+    ) -> tuple[Float32[Array, "B A V"], Float[Array, "B T D"], KeysValues]:
         """Logits [B, A, V], states [B, T, D] and the keys and values of tokens [B, T]."""
         (own,), fed = data["own"], tokens.shape[1]
         position = start[:, None] + jnp.arange(fed) if tree is None else tree[0][:, -fed:]
@@ -151,7 +154,9 @@ class EagleModule(OnTargetModule[Config]):
         states = self.handed_on(self.layer(before, parts[0], *own, bias, cross))
         return self.all_logits(states, at, data["places"]), states, own
 
-    def own_bias(self, own: KeysValues, start: jax.Array, fed: int, tree: Tree | None) -> AnyBias:
+    def own_bias(
+        self, own: KeysValues, start: Int[Array, " B"], fed: int, tree: Tree | None
+    ) -> AnyBias:
         """The mask of self-attention without relative positions."""
         if self.config.reads_first:
             return of_fed(own, 0, start, fed, tree)
@@ -163,8 +168,12 @@ class EagleModule(OnTargetModule[Config]):
         return of_tree(mask, start)
 
     def unrolled(
-        self, tokens: jax.Array, features: jax.Array, cross: Cross | None, steps: int
-    ) -> list[jax.Array]:
+        self,
+        tokens: Int[Array, "B T"],
+        features: Float[Array, "B T FE"],
+        cross: Cross | None,
+        steps: int,
+    ) -> list[Float32[Array, "B T U"]]:
         """Logits [B, T, U] of every step of a draft behind each of the text's tokens [B, T].
 
         `features` [B, T, F * E] are the target's states at the tokens. Step k at position t is what
@@ -194,7 +203,7 @@ class EagleModule(OnTargetModule[Config]):
             logits.append(self.drafted_logits(state))
         return logits
 
-    def __call__(self, tokens: jax.Array) -> list[jax.Array]:
+    def __call__(self, tokens: Int[Array, "B T"]) -> list[Float32[Array, "B T U"]]:
         """One step, on states of zeros: what initialisation needs to see."""
         return self.unrolled(tokens, *self.nothing_read(*tokens.shape), 1)
 
@@ -218,7 +227,9 @@ class Eagle(FeatureDrafter):
     def info(self) -> ModelInfo:
         return dataclasses.replace(super().info, depth=1)
 
-    def initialize_params(self, params: Params, layer: Params, basis: jax.Array | None) -> Params:
+    def initialize_params(
+        self, params: Params, layer: Params, basis: Float[Array, "E D"] | None
+    ) -> Params:
         """With all parameters of the target's layer that have the same name and shape.
 
         Its last states go on as they are, unless nothing norms them: they are many times larger
@@ -232,19 +243,19 @@ class Eagle(FeatureDrafter):
     def unrolled(
         self,
         params: Params,
-        tokens: jax.Array,
-        features: jax.Array,
+        tokens: Int[Array, "B T"],
+        features: Float[Array, "B T FE"],
         cross: Cross | None,
         steps: int,
-    ) -> list[jax.Array]:
+    ) -> list[Float32[Array, "B T U"]]:
         """`EagleModule.unrolled`, for training."""
         return call(self.module, "unrolled", params, tokens, features, cross, steps)
 
     def start(
         self,
         params: Params,
-        prompt: jax.Array,
-        prompt_length: jax.Array,
+        prompt: Prompts,
+        prompt_length: Int[Array, " B"],
         capacity: int,
         **how: Any,
     ) -> tuple[Cache, PromptReading]:
@@ -252,13 +263,21 @@ class Eagle(FeatureDrafter):
         states = jnp.zeros((len(prompt), capacity, self.config.d_model), self.config.dtype)
         return cache.replace(data={**cache.data, "states": states}), reading
 
-    def absorb(self, params: Params, cache: Cache, features: jax.Array, slot: jax.Array) -> Cache:
+    def absorb(
+        self, params: Params, cache: Cache, features: Float[Array, "B T FE"], slot: Int[Array, " B"]
+    ) -> Cache:
         fused = apply(self.module, "fused", params, features)
         states = cache.data["states"]
         slots = slots_from(slot, features.shape[1], states.shape[1])
         return cache.replace(data={**cache.data, "states": _put(states, fused, slots)})
 
-    def read(self, params: Params, cache: Cache, tokens: jax.Array, features: jax.Array) -> Cache:
+    def read(
+        self,
+        params: Params,
+        cache: Cache,
+        tokens: Int[Array, "B P"],
+        features: Float[Array, "B P FE"],
+    ) -> Cache:
         size = features.shape[1]
         before = jnp.pad(features, ((0, 0), (1, 0), (0, 0)))
         for begin in range(0, size, PART):
@@ -271,12 +290,12 @@ class Eagle(FeatureDrafter):
     def extend(
         self,
         params: Params,
-        tokens: jax.Array,
+        tokens: Int[Array, "B T"],
         cache: Cache,
         *,
-        position: jax.Array | None = None,
-        visible: jax.Array | None = None,
-        at: jax.Array | None = None,
+        position: Int[Array, "B N"] | None = None,
+        visible: Bool[Array, "B T N"] | None = None,
+        at: Int[Array, "B A"] | None = None,
         exit: int | None = None,
         resume: Resume | None = None,
         features: tuple[int, ...] = (),
@@ -294,7 +313,7 @@ class Eagle(FeatureDrafter):
         data = {**data, "own": [own], "states": _put(data["states"], states, slots)}
         return Output(logits, states), Cache(data, start + fed)
 
-    def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
+    def keep(self, cache: Cache, path: Int[Array, "B N"], count: Int[Array, " B"]) -> Cache:
         data, start = cache.data, cache.length
         own = [move_slots(pair, start, path) for pair in data["own"]]
         kept = start[:, None] + path
@@ -304,12 +323,14 @@ class Eagle(FeatureDrafter):
         return Cache(data, start + count)
 
 
-def _put(states: jax.Array, new: jax.Array, slots: jax.Array) -> jax.Array:
+def _put(
+    states: Float[Array, "B C D"], new: Float[Array, "B T D"], slots: Int[Array, "B T"]
+) -> Float[Array, "B C D"]:
     """States [B, C, D] with new ones [B, T, D] at slots [B, T]; what lies beyond is dropped."""
     return write(states[:, None], new[:, None], slots)[:, 0]
 
 
-def _parents(tree: Tree, start: jax.Array) -> jax.Array:
+def _parents(tree: Tree, start: Int[Array, " B"]) -> Int[Array, "B T"]:
     """The slot [B, T] of the token before each fed node: its parent, or the last of the text."""
     position, visible = tree
     fed = visible.shape[1]

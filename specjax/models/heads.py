@@ -28,6 +28,7 @@ from typing import ClassVar, Protocol
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Float, Float32, Key
 
 from specjax.models.base import Params
 from specjax.models.info import ModelInfo
@@ -65,12 +66,12 @@ class Heads:
         if self.behind not in (0, 1):
             raise ValueError(f"behind is {self.behind}; it must be 0 or 1")
 
-    def init(self, key: jax.Array) -> Params:
+    def init(self, key: Key[Array, ""]) -> Params:
         """Float32 parameters of heads that add nothing: they repeat the trunk's distribution."""
         keys = jax.random.split(key, self.count)
         return {_name(head): self._fresh(keys[head - 1], head) for head in range(1, self.count + 1)}
 
-    def _fresh(self, key: jax.Array, head: int) -> Params:
+    def _fresh(self, key: Key[Array, ""], head: int) -> Params:
         probe = jnp.zeros((1, self.inputs(head)))
         tree = self._network(jnp.float32).init(key, probe)["params"]
         return {**tree, "down": jax.tree.map(jnp.zeros_like, tree["down"])}
@@ -84,8 +85,12 @@ class Heads:
         return (self.inputs(head) + self.d_model) * self.width
 
     def state(
-        self, params: Params, hidden: jax.Array, head: int, embedded: jax.Array | None = None
-    ) -> jax.Array:
+        self,
+        params: Params,
+        hidden: Float[Array, "... D"],
+        head: int,
+        embedded: Float[Array, "... N D"] | None = None,
+    ) -> Float[Array, "... D"]:
         """State [..., D] from which the trunk's read-out gives the law of head `head` (1-based).
 
         Sequential heads read the embeddings [..., head, D] of the tokens before theirs too.
@@ -100,12 +105,14 @@ class Heads:
         network, flat = self._network(hidden.dtype), read.reshape(*hidden.shape[:-1], -1)
         return read[..., 0, :] + apply(network, "__call__", params[_name(head)], flat)
 
-    def states(self, params: Params, hidden: jax.Array) -> jax.Array:
+    def states(self, params: Params, hidden: Float[Array, "... D"]) -> Float[Array, "... N D"]:
         """States [..., k, D] of all heads on residual states [..., D]; not of sequential ones."""
         heads = range(1, self.count + 1)
         return jnp.stack([self.state(params, hidden, head) for head in heads], axis=-2)
 
-    def logits(self, params: Params, hidden: jax.Array, trunk: Trunk) -> jax.Array:
+    def logits(
+        self, params: Params, hidden: Float[Array, "... D"], trunk: Trunk
+    ) -> Float32[Array, "... N V"]:
         """Float32 logits [..., k, V] of all heads; not of sequential ones."""
         return trunk.read_out(self.states(params, hidden))
 
@@ -115,7 +122,7 @@ class Heads:
         )
 
 
-def over_root_mean_square(x: jax.Array) -> jax.Array:
+def over_root_mean_square(x: Float[Array, "... D"]) -> Float[Array, "... D"]:
     """x [..., D] over its root mean square, computed in float32; zeros stay zeros.
 
     States and embeddings differ by a factor of hundreds, and a final norm drops the scale; what has
@@ -143,11 +150,11 @@ class Trunk(Protocol):
     @property
     def info(self) -> ModelInfo: ...
 
-    def read_out(self, hidden: jax.Array) -> jax.Array: ...
+    def read_out(self, hidden: Float[Array, "... D"]) -> Float32[Array, "... V"]: ...
 
-    def normed(self, hidden: jax.Array) -> jax.Array: ...
+    def normed(self, hidden: Float[Array, "... D"]) -> Float[Array, "... D"]: ...
 
-    def output(self, normed: jax.Array) -> jax.Array: ...
+    def output(self, normed: Float[Array, "... D"]) -> Float32[Array, "... V"]: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +172,7 @@ class ResidualHeads:
     behind: ClassVar[int] = 1
     sequential: ClassVar[bool] = False
 
-    def init(self, key: jax.Array) -> Params:
+    def init(self, key: Key[Array, ""]) -> Params:
         """Float32 parameters; blocks that add nothing, and any output matrices."""
         state = jnp.zeros((1, self.d_model))
         block = self._block(jnp.float32).init(key, state)["params"]
@@ -179,13 +186,15 @@ class ResidualHeads:
         """Numbers in the blocks of a head; its output matrix counts as a read-out of the trunk."""
         return self.layers * self.d_model**2
 
-    def logits(self, params: Params, hidden: jax.Array, trunk: Trunk) -> jax.Array:
+    def logits(
+        self, params: Params, hidden: Float[Array, "... D"], trunk: Trunk
+    ) -> Float32[Array, "... N V"]:
         """Float32 logits [..., k, V] of all heads on residual states [..., D] of the trunk."""
         normed = trunk.normed(hidden)
         heads = (params[f"head_{head}"] for head in range(1, self.count + 1))
         return jnp.stack([self._law(head, normed, trunk) for head in heads], axis=-2)
 
-    def _law(self, head: Params, x: jax.Array, trunk: Trunk) -> jax.Array:
+    def _law(self, head: Params, x: Float[Array, "... D"], trunk: Trunk) -> Float32[Array, "... V"]:
         for i in range(self.layers):
             x = x + jax.nn.silu(apply(self._block(x.dtype), "__call__", head[f"block_{i}"], x))
         if self.vocab_size is None:

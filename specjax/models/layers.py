@@ -14,6 +14,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Float32, Int
 
 from specjax.models import half_weights, small_weights
 from specjax.models.half_weights import HalfKernel
@@ -22,7 +23,7 @@ MASKED = -1e9
 """Added to the score of a position that must not be attended; finite, so that no row is NaN."""
 
 
-def product(x: jax.Array, w: Any) -> jax.Array:
+def product(x: Float[Array, "... D"], w: Any) -> Float[Array, "... F"]:
     """x [..., D] times w [D, F], an array or a small weight, with the leading axes as one.
 
     The gradient of w is then a product of matrices as they lie; over several axes XLA's CPU
@@ -40,7 +41,7 @@ LARGE = 1 << 19
 """Least elements of such weights: 2 MB in float32. Smaller ones stay in a core's cache."""
 
 
-def _whole_product(rows: jax.Array, w: jax.Array) -> jax.Array:
+def _whole_product(rows: Float[Array, "N D"], w: Float[Array, "D F"]) -> Float[Array, "N F"]:
     """rows [N, D] times w [D, F].
 
     On a CPU XLA gives products of several rows to a library that copies all of w at every call.
@@ -67,7 +68,7 @@ class Dense(nn.Module):
     bias: bool = False
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... F"]:
         init = nn.initializers.variance_scaling(self.init_scale, "fan_in", "normal")
         kernel = self._kernel(init, (x.shape[-1], self.features))
         y = product(x.astype(self.dtype), kernel.astype(self.dtype))
@@ -83,7 +84,9 @@ class Dense(nn.Module):
         return stored if known else self.param("kernel", init, shape, jnp.float32)
 
 
-def tied_logits(x: jax.Array, table: jax.Array, training: bool) -> jax.Array:
+def tied_logits(
+    x: Float[Array, "... D"], table: Float[Array, "V D"], training: bool
+) -> Float32[Array, "... V"]:
     """Float32 logits [B, T, V] of states [B, T, D] under the embedding table [V, D].
 
     The table is multiplied in the dtype of the states; where it is stored in bfloat16 under float32
@@ -116,7 +119,7 @@ class RMSNorm(nn.Module):
     unit_offset: bool = False  # the parameter is what the scale exceeds 1 by (Gemma)
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
         init = nn.initializers.zeros if self.unit_offset else nn.initializers.ones
         scale = self.param("scale", init, (x.shape[-1],), jnp.float32)
         if self.unit_offset:
@@ -133,7 +136,7 @@ class LayerNorm(nn.Module):
     eps: float = 1e-5
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
         scale = self.param("scale", nn.initializers.ones, (x.shape[-1],), jnp.float32)
         bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],), jnp.float32)
         centered = x.astype(jnp.float32) - jnp.mean(x, axis=-1, keepdims=True, dtype=jnp.float32)
@@ -177,7 +180,9 @@ class FeedForward(nn.Module):
     features: int | None = None  # None: as many as inputs
 
     @nn.compact
-    def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
+    def __call__(
+        self, x: Float[Array, "... D"], deterministic: bool = True
+    ) -> Float[Array, "... F"]:
         act = ACTIVATIONS[self.activation]
         dense = functools.partial(Dense, dtype=self.dtype, bias=self.bias)
         hidden = act(dense(self.width, name="gate" if self.gated else "up")(x))
@@ -230,7 +235,7 @@ def rematerialize(call: Callable[..., Any], on: bool) -> Callable[..., Any]:
     return nn.remat(call) if on else call
 
 
-def split_heads(x: jax.Array, heads: int) -> jax.Array:
+def split_heads(x: Float[Array, "B T D"], heads: int) -> Float[Array, "B {heads} T d"]:
     """[B, T, H*d] -> head-major [B, H, T, d].
 
     On a TPU several tokens are split only after the product that made x: XLA would fold the split
@@ -243,7 +248,7 @@ def split_heads(x: jax.Array, heads: int) -> jax.Array:
     return x.reshape(batch, length, heads, width // heads).swapaxes(1, 2)
 
 
-def merge_heads(x: jax.Array) -> jax.Array:
+def merge_heads(x: Float[Array, "B H T d"]) -> Float[Array, "B T H*d"]:
     """[B, H, T, d] -> [B, T, H*d]."""
     batch, heads, length, width = x.shape
     return x.swapaxes(1, 2).reshape(batch, length, heads * width)
@@ -259,13 +264,17 @@ def soft_cap(x: jax.Array, cap: float) -> jax.Array:
 
 
 def attend(
-    q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array, softcap: float = 0.0
-) -> jax.Array:
+    q: Float[Array, "B H T d"],
+    k: Float[Array, "B G C d"],
+    v: Float[Array, "B G C d"],
+    bias: Float[Array, "#B #H #T #C"],
+    softcap: float = 0.0,
+) -> Float[Array, "B H T d"]:
     """Softmax attention of q [B, H, T, d] over k, v [B, H, C, d]; softmax in float32.
 
     Scores are not scaled: T5 keeps the scale in its weights, others scale `q` first. They are soft
     capped at `softcap`, if it is not 0, before `bias` is added, which is broadcast to [B, H, T, C]
-    and carries the mask. With fewer heads in k and v, groups of query heads share one
+    and carries the mask. With fewer heads in k and v (G), groups of query heads share one
     (grouped-query attention) and `bias` must be [B, 1, T, C] or [B, 1, 1, C].
     """
     if q.shape[1] != k.shape[1]:
@@ -276,8 +285,12 @@ def attend(
 
 
 def _attend_grouped(
-    q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array, softcap: float
-) -> jax.Array:
+    q: Float[Array, "B H T d"],
+    k: Float[Array, "B G C d"],
+    v: Float[Array, "B G C d"],
+    bias: Float[Array, "#B #H #T #C"],
+    softcap: float,
+) -> Float[Array, "B H T d"]:
     """Attention with the query heads of a group laid out as more queries of its one key head."""
     batch, heads, length, width = q.shape
     groups = heads // k.shape[1]
@@ -288,11 +301,13 @@ def _attend_grouped(
     return mixed.reshape(batch, heads, length, width)
 
 
-Tree = tuple[jax.Array, jax.Array]
-"""Positions [B, N] of the last N slots, and which of them the T fed tokens see, [B, T, N]."""
+Tree = tuple[Int[Array, "B N"], Bool[Array, "B T N"]]
+"""Positions of the last N slots, and which of them the T fed tokens see."""
 
 
-def tree_slots(tree: Tree, start: jax.Array, slots: jax.Array) -> tuple[jax.Array, jax.Array]:
+def tree_slots(
+    tree: Tree, start: Int[Array, " B"], slots: Int[Array, " C"] | Int[Array, "B C"]
+) -> tuple[Int[Array, "B C"], Bool[Array, "B T C"]]:
     """The position [B, C] of `slots`, and whether the fed tokens see them, [B, T, C].
 
     `slots` are [C] or [B, C]; `start` [B] is the first fed token's.
@@ -307,7 +322,12 @@ def tree_slots(tree: Tree, start: jax.Array, slots: jax.Array) -> tuple[jax.Arra
     return at, jnp.where(inside[:, None], among, (slots < first[:, None])[:, None])
 
 
-def tree_mask(tree: Tree, start: jax.Array, slots: jax.Array, window: int = 0) -> jax.Array:
+def tree_mask(
+    tree: Tree,
+    start: Int[Array, " B"],
+    slots: Int[Array, " C"] | Int[Array, "B C"],
+    window: int = 0,
+) -> Float32[Array, "B 1 T C"]:
     """`causal_mask` [B, 1, T, C] of a tree; windows count positions in the text."""
     at, seen = tree_slots(tree, start, slots)
     if window:
@@ -316,7 +336,9 @@ def tree_mask(tree: Tree, start: jax.Array, slots: jax.Array, window: int = 0) -
     return jnp.where(seen, 0.0, MASKED).astype(jnp.float32)[:, None]
 
 
-def causal_mask(position: jax.Array, slots: jax.Array, window: int = 0) -> jax.Array:
+def causal_mask(
+    position: Int[Array, "B T"], slots: Int[Array, " C"] | Int[Array, "B C"], window: int = 0
+) -> Float32[Array, "B 1 T C"]:
     """Additive mask [B, 1, T, C] of keys after each query's `position` [B, T].
 
     Keys are at `slots`, [C] or [B, C]. With a `window`, those that many or more positions before
@@ -329,13 +351,13 @@ def causal_mask(position: jax.Array, slots: jax.Array, window: int = 0) -> jax.A
     return jnp.where(hidden, MASKED, 0.0).astype(jnp.float32)[:, None]
 
 
-def key_mask(length: jax.Array, size: int) -> jax.Array:
+def key_mask(length: Int[Array, " B"], size: int) -> Float32[Array, "B 1 1 {size}"]:
     """Additive mask [B, 1, 1, size] that hides keys at and beyond each row's `length` [B]."""
     hidden = jnp.arange(size) >= length[:, None]
     return jnp.where(hidden, MASKED, 0.0).astype(jnp.float32)[:, None, None, :]
 
 
-def masked_mean(x: jax.Array, length: jax.Array) -> jax.Array:
+def masked_mean(x: Float[Array, "B S D"], length: Int[Array, " B"]) -> Float32[Array, "B D"]:
     """Float32 mean [B, D] of the first `length` [B] of the states x [B, S, D]."""
     inside = jnp.arange(x.shape[1]) < length[:, None]
     total = jnp.sum(jnp.where(inside[..., None], x.astype(jnp.float32), 0.0), axis=1)

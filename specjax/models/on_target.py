@@ -5,7 +5,7 @@ fused into one vector, and drafts ids of its own reduced vocabulary. For encoder
 layers also attend to the target's own cross-attention keys and values: nothing is encoded twice.
 
 Dimension letters as in `models.base`; F target layers are read, U ids can be drafted, E is the
-target's width.
+target's width, and FE is F * E.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Float32, Int, Key
 
 from specjax.models import causal_layers, t5
 from specjax.models.attention import AnyBias, attention
-from specjax.models.base import Cache, LanguageModel, Params, PromptReading
+from specjax.models.base import Cache, LanguageModel, Params, PromptReading, Prompts
 from specjax.models.info import ModelInfo
 from specjax.models.layers import (
     MASKED,
@@ -177,8 +178,8 @@ class Layer(nn.Module, Generic[Config]):
             self.attention = causal_layers.Attention(c, c.rope, c.layer_query_scales[0])
 
     def projected(
-        self, x: jax.Array, angles: jax.Array | None
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        self, x: Float[Array, "B T D"], angles: Float32[Array, "B T R"] | None
+    ) -> tuple[Float[Array, "B H T d"], Float[Array, "B G T d"], Float[Array, "B G T d"]]:
         """Queries, keys and values, head-major, of inputs [B, T, D']."""
         attention = self.attention
         if isinstance(attention, t5.Attention):
@@ -187,13 +188,13 @@ class Layer(nn.Module, Generic[Config]):
 
     def __call__(
         self,
-        x: jax.Array,
-        q: jax.Array,
-        k: jax.Array,
-        v: jax.Array,
+        x: Float[Array, "B T D"],
+        q: Float[Array, "B H T d"],
+        k: Float[Array, "B G C d"],
+        v: Float[Array, "B G C d"],
         bias: AnyBias,
         cross: Cross | None,
-    ) -> jax.Array:
+    ) -> Float[Array, "B T D"]:
         """The states [B, T, D] behind the layer on a residual stream x [B, T, D]."""
         x = self.read_prompt(x + self.attention(q, k, v, bias), cross)
         return x + self.ff(self.ff_norm(x))
@@ -223,10 +224,10 @@ class OnTargetModule(nn.Module, Generic[Config]):
         if not c.tied_head:
             self.head = Dense(c.draft_vocab, c.dtype)
 
-    def embed(self, tokens: jax.Array) -> jax.Array:
+    def embed(self, tokens: Int[Array, ...]) -> Float[Array, "... W"]:
         return self.embedding[tokens].astype(self.config.dtype)
 
-    def drafted_logits(self, states: jax.Array) -> jax.Array:
+    def drafted_logits(self, states: Float[Array, "... D"]) -> Float32[Array, "... U"]:
         """Float32 logits [..., U] of the ids that can be drafted."""
         return self.read_out(self.final_norm(states))
 
@@ -241,7 +242,9 @@ class OnTargetModule(nn.Module, Generic[Config]):
             logits = logits * c.logit_multiplier
         return c.logit_limit * jnp.tanh(logits / c.logit_limit) if c.logit_limit else logits
 
-    def all_logits(self, states: jax.Array, at: jax.Array | None, places: jax.Array) -> jax.Array:
+    def all_logits(
+        self, states: Float[Array, "B T D"], at: Int[Array, "B A"] | None, places: Int[Array, " V"]
+    ) -> Float32[Array, "B A V"]:
         """Logits [B, A, V] of states [B, T, D], of those `at` [B, A]; of `places` as below."""
         if at is not None:
             states = jnp.take_along_axis(states, at[..., None], axis=1, mode="clip")
@@ -253,13 +256,13 @@ class OnTargetModule(nn.Module, Generic[Config]):
         whole = jnp.concatenate([logits, lacking], axis=-1)
         return jnp.take(whole, places, axis=-1, mode="clip")
 
-    def places(self) -> jax.Array:
+    def places(self) -> Int[Array, " V"]:
         """Of every id [V] its place among those that can be drafted; U: it cannot."""
         c = self.config
         places = jnp.full((c.vocab_size,), c.draft_vocab, jnp.int32)
         return places.at[self.ids].set(jnp.arange(c.draft_vocab, dtype=jnp.int32))
 
-    def angles(self, position: jax.Array) -> jax.Array | None:
+    def angles(self, position: Int[Array, "B T"]) -> Float32[Array, "B T R"] | None:
         c = self.config
         rope = None if isinstance(c, OnT5Config) else c.rope
         return None if rope is None else rope.angles(position, position + 1)
@@ -294,7 +297,7 @@ class FeatureDrafter(LinenModel):
         """Top names of parameters that are the target's, or chosen from its texts."""
         return FROZEN if self.config.headed else (*FROZEN, "head")
 
-    def init(self, key: jax.Array) -> Params:
+    def init(self, key: Key[Array, ""]) -> Params:
         """Freshly initialised float32 parameters; the ids are the first ones."""
         probe = jax.ShapeDtypeStruct((1, 1), jnp.int32)
         return self.module.lazy_init(key, probe)["params"]
@@ -307,7 +310,9 @@ class FeatureDrafter(LinenModel):
         """
         return dataclasses.replace(self, config=adapt_shape(self.config, target))
 
-    def initialize_params(self, params: Params, layer: Params, basis: jax.Array | None) -> Params:
+    def initialize_params(
+        self, params: Params, layer: Params, basis: Float[Array, "E D"] | None
+    ) -> Params:
         """The parameters to train from, once embedding and output layer are of the target.
 
         `layer` is its last decoder layer, of a target as wide as the drafter, else empty. `basis`
@@ -319,8 +324,8 @@ class FeatureDrafter(LinenModel):
     def start(
         self,
         params: Params,
-        prompt: jax.Array,
-        prompt_length: jax.Array,
+        prompt: Prompts,
+        prompt_length: Int[Array, " B"],
         capacity: int,
         *,
         features: tuple[int, ...] = (),
@@ -349,14 +354,22 @@ class FeatureDrafter(LinenModel):
         read = {"cross": target.data["cross"][layer - 1], "cross_bias": target.data["cross_bias"]}
         return cache.replace(data={**cache.data, **read})
 
-    def absorb(self, params: Params, cache: Cache, features: jax.Array, slot: jax.Array) -> Cache:
+    def absorb(
+        self, params: Params, cache: Cache, features: Float[Array, "B T FE"], slot: Int[Array, " B"]
+    ) -> Cache:
         """The cache with the target's states [B, T, F * E] at the slots from `slot` [B] on.
 
         The pointer stays; a slot below 0 or beyond the capacity is none.
         """
         raise NotImplementedError
 
-    def read(self, params: Params, cache: Cache, tokens: jax.Array, features: jax.Array) -> Cache:
+    def read(
+        self,
+        params: Params,
+        cache: Cache,
+        tokens: Int[Array, "B P"],
+        features: Float[Array, "B P FE"],
+    ) -> Cache:
         """The cache behind prompts [B, P] whose states in the target are features [B, P, F * E].
 
         Where its pointer is means nothing: prompts have their own lengths.
@@ -364,7 +377,7 @@ class FeatureDrafter(LinenModel):
         raise NotImplementedError
 
 
-def select_last_state(fuse: Params, basis: jax.Array) -> Params:
+def select_last_state(fuse: Params, basis: Float[Array, "E D"]) -> Params:
     """`fuse` that hands on the states of the last layer that it reads, in a basis [E, D].
 
     What it makes of the others is learned from nothing.
@@ -373,7 +386,7 @@ def select_last_state(fuse: Params, basis: jax.Array) -> Params:
     return {"kernel": jnp.zeros_like(kernel).at[-len(basis) :].set(basis)}
 
 
-def slots_from(slot: jax.Array, count: int, capacity: int) -> jax.Array:
+def slots_from(slot: Int[Array, " B"], count: int, capacity: int) -> Int[Array, "B {count}"]:
     """The slots [B, T] from `slot` [B] on; those before the first are beyond the last."""
     slots = slot[:, None] + jnp.arange(count)
     return jnp.where(slots < 0, capacity, slots)

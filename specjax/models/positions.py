@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jaxtyping import Array, Float, Float32, Int, Int32
 
 from specjax.models.layers import Tree, key_mask, tree_mask, tree_slots
 
@@ -94,7 +95,9 @@ class Rope:
         ratio = self.original / (turns * 2.0 * math.pi)
         return self.width * math.log(ratio) / (2.0 * math.log(self.theta))
 
-    def angles(self, position: jax.Array, length: jax.Array | int) -> jax.Array:
+    def angles(
+        self, position: Int[Array, ...], length: Int[Array, ...] | int
+    ) -> Float32[Array, "... R"]:
         """Rotation [..., d / 2] of each position; `length`, broadcast to it, counts the tokens
         that the row held when the position was rotated and matters to the dynamic and longrope
         kinds only.
@@ -112,8 +115,8 @@ class Rope:
 
 
 def compute_angles(
-    ropes: Sequence[Rope | None], position: jax.Array, length: jax.Array | int
-) -> list[jax.Array | None]:
+    ropes: Sequence[Rope | None], position: Int[Array, ...], length: Int[Array, ...] | int
+) -> list[Float32[Array, "... R"] | None]:
     """`Rope.angles` of each layer, made once for all that rotate alike; None: not rotated."""
     made: dict[Rope | None, jax.Array] = {
         rope: rope.angles(position, length) for rope in dict.fromkeys(ropes) if rope
@@ -121,7 +124,9 @@ def compute_angles(
     return [made.get(rope) for rope in ropes]
 
 
-def rotate(x: jax.Array, angles: jax.Array, scale: float = 1.0) -> jax.Array:
+def rotate(
+    x: Float[Array, "B H T d"], angles: Float32[Array, "#B T R"], scale: float = 1.0
+) -> Float[Array, "B H T d"]:
     """Rotates x [B, H, T, d] by angles [B, T, r / 2], times `scale`.
 
     Of each head the first r numbers are rotated, whose halves are the pairs' two sides; what is
@@ -164,7 +169,7 @@ class Sinusoids:
         waves = (BASE ** -(np.arange(sines) * step)).astype(np.float32)
         return waves, waves[: self.width // 2]
 
-    def __call__(self, position: jax.Array) -> jax.Array:
+    def __call__(self, position: Int[Array, ...]) -> Float32[Array, "... D"]:
         """Embeddings [..., D] float32 of positions [...]."""
         sines, cosines = (position[..., None] * waves for waves in self._waves)
         made = jnp.concatenate([jnp.sin(sines), jnp.cos(cosines)], axis=-1)
@@ -207,7 +212,7 @@ class RelativeBias(nn.Module):
         shape = (self.buckets, self.heads)
         self.table = self.param("table", nn.initializers.normal(0.1), shape, jnp.float32)
 
-    def __call__(self, distance: np.ndarray) -> jax.Array:
+    def __call__(self, distance: np.ndarray) -> Float[Array, "H ..."]:
         """Bias [H, *distance.shape] for host-known relative positions `key - query`."""
         bucket = relative_bucket(distance, self.bidirectional, self.buckets, self.max_distance)
         return jnp.moveaxis(self.table[bucket], -1, 0)
@@ -217,7 +222,9 @@ FEW = 16
 """Most queries whose rows are cut from one band on a TPU."""
 
 
-def bias_rows(table: jax.Array, start: jax.Array, count: int, keys: int | None = None) -> jax.Array:
+def bias_rows(
+    table: Float[Array, "H W"], start: Int[Array, " B"], count: int, keys: int | None = None
+) -> Float[Array, "B H {count} C"]:
     """Bias [B, H, T, C] of queries at `start + t` over all C slots, or over the first `keys`.
 
     `table[:, C - 1 + distance]` is the bias (or mask) of relative position `key - query`; the row
@@ -232,7 +239,9 @@ def bias_rows(table: jax.Array, start: jax.Array, count: int, keys: int | None =
     return jax.lax.platform_dependent(table, start, tpu=from_band, default=by_row)
 
 
-def _row_by_row(table: jax.Array, start: jax.Array, count: int, keys: int | None) -> jax.Array:
+def _row_by_row(
+    table: Float[Array, "H W"], start: Int[Array, " B"], count: int, keys: int | None
+) -> Float[Array, "B H {count} C"]:
     capacity = table.shape[1] // 2
     position = start[:, None] + jnp.arange(count)
 
@@ -242,7 +251,9 @@ def _row_by_row(table: jax.Array, start: jax.Array, count: int, keys: int | None
     return jax.vmap(jax.vmap(row, out_axes=1))(position)
 
 
-def _from_a_band(table: jax.Array, start: jax.Array, count: int, keys: int | None) -> jax.Array:
+def _from_a_band(
+    table: Float[Array, "H W"], start: Int[Array, " B"], count: int, keys: int | None
+) -> Float[Array, "B H {count} C"]:
     """The rows as parts of what all of a text's queries look at, each one place before the last."""
     capacity, more = table.shape[1] // 2, count - 1
     keys = keys or capacity
@@ -259,18 +270,20 @@ def _from_a_band(table: jax.Array, start: jax.Array, count: int, keys: int | Non
 class RelativeBiasOf(struct.PyTreeNode):
     """The bias of `bias_rows`, made for some queries and keys at a time (`attention.Bias`)."""
 
-    table: jax.Array  # [H, 2 * C]
-    start: jax.Array  # [B] position of the first query
-    length: jax.Array | None = None  # [B] keys that are seen; None: the table hides what is not
+    table: Float[Array, "H 2*C"]
+    start: Int32[Array, "#B"]  # position of the first query
+    length: Int32[Array, " B"] | None = None  # keys that are seen; None: by the table
 
     def tile(
-        self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
-    ) -> jax.Array:
+        self, query: Int[Array, ""] | int, queries: int, key: Int[Array, ""] | int, keys: int
+    ) -> Float32[Array, "B H T C"]:
         bias = bias_rows(self.table, self.start + (query - key), queries, keys)
         return bias if self.length is None else bias + key_mask(self.length - key, keys)
 
 
-def tree_bias(table: jax.Array, tree: Tree, start: jax.Array) -> jax.Array:
+def tree_bias(
+    table: Float[Array, "H W"], tree: Tree, start: Int[Array, " B"]
+) -> Float[Array, "B H T C"]:
     """Bias [B, H, T, C] of the fed tokens of a tree over all C slots.
 
     T5's relative bias is that of positions, not of slots: a gather from the same `table`, whose

@@ -9,6 +9,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
 
 from specjax.contracts.context import Options
 from specjax.contracts.distribution import NO_RESIDUAL, Categorical, pick
@@ -35,13 +36,15 @@ class BlockVerification(Rule):
 
     lossless = True
 
-    def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+    def judge(
+        self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
+    ) -> Verdict:
         if options.sampling.greedy:
             return greedy_match(draft, reading.logits)
         return block_match(draft, adjust(reading.logits, options.sampling), keys)
 
 
-def block_match(draft: Draft, p: jax.Array, keys: jax.Array) -> Verdict:
+def block_match(draft: Draft, p: Float[Array, "B K1 V"], keys: Key[Array, " B"]) -> Verdict:
     """Judges a draft against p [B, K+1, V], the target's distributions at its positions."""
     accept_keys, draw_keys = split(keys)
     weights = prefix_weights(draft, p)
@@ -52,7 +55,7 @@ def block_match(draft: Draft, p: jax.Array, keys: jax.Array) -> Verdict:
     return make_verdict(draft, accepted, own, overlap(draft, p, accepted))
 
 
-def prefix_weights(draft: Draft, p: jax.Array) -> jax.Array:
+def prefix_weights(draft: Draft, p: Float[Array, "B K1 V"]) -> Float[Array, "B K1"]:
     """P_0 ... P_K [B, K+1]: P_0 = 1 and P_i = min(1, P_{i-1} p(x_i) / q(x_i))."""
     p_drafted, q_drafted = (
         Categorical(p[:, :-1]).of(draft.tokens),
@@ -70,7 +73,9 @@ def prefix_weights(draft: Draft, p: jax.Array) -> jax.Array:
     return jnp.concatenate([first[:, None], rest.T], axis=1)
 
 
-def block_chances(draft: Draft, p: jax.Array, weights: jax.Array) -> jax.Array:
+def block_chances(
+    draft: Draft, p: Float[Array, "B K1 V"], weights: Float[Array, "B K1"]
+) -> Float[Array, "B K"]:
     """h_1 ... h_K [B, K]: the chance that the first i tokens stand, if no longer part does.
 
     h_i = S_i / (S_i + 1 - P_i) with S_i = sum_x [P_i p(x) - q(x)]_+, and P_i for the whole draft.
@@ -85,7 +90,12 @@ def block_chances(draft: Draft, p: jax.Array, weights: jax.Array) -> jax.Array:
     return jnp.where(position < length, within, jnp.where(position == length, weights[:, 1:], 0.0))
 
 
-def residual(draft: Draft, p: jax.Array, weights: jax.Array, accepted: jax.Array) -> jax.Array:
+def residual(
+    draft: Draft,
+    p: Float[Array, "B K1 V"],
+    weights: Float[Array, "B K1"],
+    accepted: Int[Array, " B"],
+) -> Float[Array, "B V"]:
     """Weights [B, V] of the token after `accepted` drafted ones: [P_i p - q]_+, or p for the bonus.
 
     As in `lossless`, p itself where nothing is left but rounding.

@@ -11,6 +11,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Bool, Float, Int, Int32
 
 from specjax.contracts import fields
 from specjax.contracts.context import Context, get_pending_tokens
@@ -40,9 +41,9 @@ LAYERS = "layers"
 class _Token(struct.PyTreeNode):
     """Carry from layer to layer; `state` and `layers` of a row that left stay as they are."""
 
-    state: jax.Array  # [B, 1, D] residual stream after the row's last layer so far
-    left: jax.Array  # [B] bool
-    layers: jax.Array  # [B] int32: decoder layers that the row took part in
+    state: Float[Array, "B 1 D"]  # residual stream after the row's last layer so far
+    left: Bool[Array, " B"]
+    layers: Int32[Array, " B"]  # decoder layers that the row took part in
     cache: Cache
 
 
@@ -89,14 +90,14 @@ class Calm(Reader):
         context: Context,
         judge: Judge,
         features: tuple[int, ...] = (),
-    ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
+    ) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
         token, cache = self._exit(env, get_pending_tokens(context)[:, None], cache, context)
         reading = Reading(env.target.read_out(token.state), token.state)
         width = jnp.zeros_like(token.layers)
         return judge(draft, reading), reading, cache, {WIDTH: width, LAYERS: token.layers}
 
     def _exit(
-        self, env: Env, tokens: jax.Array, cache: Cache, context: Context
+        self, env: Env, tokens: Int[Array, "B 1"], cache: Cache, context: Context
     ) -> tuple[_Token, Cache]:
         """Tokens [B, 1] after each row's own last layer."""
         target, depth = env.target, env.target.model.info.depth
@@ -132,7 +133,9 @@ class Calm(Reader):
             token = masked_step(done, lambda token, layer=layer: skip(token, layer), token)
         return token, token.cache.replace(length=start + 1)
 
-    def confidence(self, output: Output, before: jax.Array | None) -> jax.Array:
+    def confidence(
+        self, output: Output, before: Float[Array, "B 1 D"] | None
+    ) -> Float[Array, " B"]:
         """How sure [B] a layer is; `before` [B, 1, D] are the states it read, None at first."""
         if self.measure == SOFTMAX:
             largest = jax.lax.top_k(jax.nn.softmax(output.logits[:, 0], axis=-1), 2)[0]
@@ -141,7 +144,7 @@ class Calm(Reader):
             return jnp.full(get_states(output).shape[:1], -jnp.inf)
         return cosine(get_states(output)[:, 0], before[:, 0])
 
-    def least_confidence(self, context: Context) -> jax.Array:
+    def least_confidence(self, context: Context) -> Float[Array, " B"]:
         """The threshold [B] of the token that follows, lambda_t of section 3.3.
 
         It decays from the first generated token to the row's longest output.
@@ -155,7 +158,7 @@ class Calm(Reader):
         return jnp.clip(0.9 * threshold + decayed, 0.0, 1.0)
 
 
-def cosine(a: jax.Array, b: jax.Array) -> jax.Array:
+def cosine(a: Float[Array, "B D"], b: Float[Array, "B D"]) -> Float[Array, " B"]:
     """Cosine [B] of states [B, D], in float32."""
     a, b = a.astype(jnp.float32), b.astype(jnp.float32)
     lengths = jnp.linalg.norm(a, axis=-1) * jnp.linalg.norm(b, axis=-1)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Int
 
 from specjax.contracts.context import Context
 from specjax.contracts.draft import Draft
@@ -70,7 +71,7 @@ class Fitted(Reader):
         context: Context,
         judge: Judge,
         features: tuple[int, ...] = (),
-    ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
+    ) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
         read = context.active & draft.review
         longest = jnp.max(jnp.where(read, draft.length, 0))
         choice = jnp.argmax(jnp.array(self.fits) >= longest)

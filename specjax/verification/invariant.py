@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
+from jaxtyping import Array, Int
 
 from specjax.contracts.context import Context
 from specjax.contracts.draft import Draft
@@ -50,6 +50,6 @@ class Invariant(Reader):
         context: Context,
         judge: Judge,
         features: tuple[int, ...] = (),
-    ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
+    ) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
         inner = Fitted((self.width,), Whole(self.width))
         return inner.read(env, cache, draft, context, judge, features)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
 
 from specjax.contracts import fields
 from specjax.contracts.context import Options
@@ -49,7 +49,9 @@ class Lenient(NestableRule):
     )
     relative: bool = False
 
-    def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+    def judge(
+        self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
+    ) -> Verdict:
         logits, value = reading.logits, options.numbers[self.lenience]
         if options.sampling.greedy:
             near = near_proposer if self.relative else near_best
@@ -65,32 +67,40 @@ class Lenient(NestableRule):
             induced_distribution(draft, adjust(reading.logits, options.sampling), lenience)
         )
 
-    def _by_token(self, draft: Draft, value: jax.Array) -> jax.Array:
+    def _by_token(self, draft: Draft, value: Float[Array, ""]) -> Float[Array, "B K"]:
         """The lenience [B, K] of every drafted token."""
         if not self.relative:
             return jnp.broadcast_to(value, draft.tokens.shape)
         return jnp.where(jnp.isfinite(scores(draft)), value, 1.0)
 
 
-def near_best(draft: Draft, logits: jax.Array, lenience: jax.Array) -> jax.Array:
+def near_best(
+    draft: Draft, logits: Float[Array, "B K V"], lenience: Float[Array, ""]
+) -> Bool[Array, "B K"]:
     """Whether [B, K] p(x) >= lenience * max p, from logits [B, K, V]."""
     # Without a softmax: the normaliser cancels.
     return pick_tokens(logits, draft.tokens) >= jnp.max(logits, axis=-1) + jnp.log(lenience)
 
 
-def near_proposer(draft: Draft, logits: jax.Array, lenience: jax.Array) -> jax.Array:
+def near_proposer(
+    draft: Draft, logits: Float[Array, "B K V"], lenience: Float[Array, ""]
+) -> Bool[Array, "B K"]:
     """Whether [B, K] p(x) > lenience * q(x), from logits [B, K, V]; q is the draft's score."""
     return compute_probability(logits, draft.tokens) > lenience * scores(draft)
 
 
-def greedy_lenient(draft: Draft, logits: jax.Array, near: jax.Array) -> Verdict:
+def greedy_lenient(
+    draft: Draft, logits: Float[Array, "B K1 V"], near: Bool[Array, "B K"]
+) -> Verdict:
     """Drafted tokens stand while they are argmax p or `near` [B, K]."""
     best = argmax(logits)
     accepted = leading_run((draft.tokens == best[:, :-1]) | near, draft.length)
     return make_verdict(draft, accepted, pick(best, accepted))
 
 
-def induced_distribution(draft: Draft, p: jax.Array, lenience: jax.Array) -> jax.Array:
+def induced_distribution(
+    draft: Draft, p: Float[Array, "B K1 V"], lenience: Float[Array, "B K"]
+) -> Float[Array, "B K1 V"]:
     """The distribution [B, K+1, V] of the tokens that a lenient review lets through.
 
     min(q, p/l) + (1 - sum min(q, p/l)) norm([p - q]_+) where a token was drafted, else p: with
@@ -110,7 +120,7 @@ def induced_distribution(draft: Draft, p: jax.Array, lenience: jax.Array) -> jax
     return jnp.concatenate([through, p[:, -1:]], axis=1)
 
 
-def scores(draft: Draft) -> jax.Array:
+def scores(draft: Draft) -> Float[Array, "B K"]:
     """The draft's scores [B, K], infinite where there are none."""
     own = (draft.aux or {}).get(SCORE)
     return jnp.full(draft.tokens.shape, jnp.inf) if own is None else own

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Key
 
 from specjax.contracts import fields
 from specjax.contracts.context import Options
@@ -33,7 +33,9 @@ class Oracle(Rule):
         bounds="[0, inf]", traced="engage", help="probability below which the target steps in"
     )
 
-    def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+    def judge(
+        self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
+    ) -> Verdict:
         drafted = compute_probability(reading.logits[:, :-1], draft.tokens)
         accepted = leading_run(drafted >= options.numbers[self.engage], draft.length)
         adds = (accepted < draft.length) | (draft.length == 0)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, Key
 
 from specjax.contracts import fields
 from specjax.contracts.context import Options
@@ -42,7 +42,9 @@ class Rollback(Rule):
     equal_argmax: bool = fields.flag(True, help="greedy: the target's argmax always stands")
     compat: str = fields.choice(COMPAT, PAPER, help="whose BiLD")
 
-    def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+    def judge(
+        self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
+    ) -> Verdict:
         logits = reading.logits
         far = DISTANCES[self.distance](draft, logits[:, :-1]) > options.numbers[self.rollback]
         if options.sampling.greedy:
@@ -63,7 +65,9 @@ class Rollback(Rule):
         if self.compat == OFFICIAL and not greedy:
             raise ValueError(f"compat is {OFFICIAL!r}; it must be 'paper' at a temperature above 0")
 
-    def _standing(self, far: jax.Array, agreed: jax.Array, length: jax.Array) -> jax.Array:
+    def _standing(
+        self, far: Bool[Array, "B K"], agreed: Bool[Array, "B K"], length: Int[Array, " B"]
+    ) -> Int[Array, " B"]:
         """How many tokens [B] stand when greedy."""
         if not self.equal_argmax:
             return leading_run(~far, length)

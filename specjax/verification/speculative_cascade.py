@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
 
 from specjax.contracts import fields
 from specjax.contracts.context import Options
@@ -38,11 +38,15 @@ class SpeculativeCascade(Rule):
     )
     defer: str = fields.choice(DEFERRALS, OPT, help="what must hold for the target to decide")
 
-    def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+    def judge(
+        self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
+    ) -> Verdict:
         p = adjust(reading.logits, options.sampling)
         return sampled_match(draft, self.mixture(draft, p, options.numbers[self.margin]), 1.0, keys)
 
-    def mixture(self, draft: Draft, p: jax.Array, margin: jax.Array) -> jax.Array:
+    def mixture(
+        self, draft: Draft, p: Float[Array, "B K1 V"], margin: Float[Array, ""]
+    ) -> Float[Array, "B K1 V"]:
         """The distributions [B, K+1, V] that outputs have, from p of the same shape.
 
         Behind the draft the target's own.
@@ -69,7 +73,9 @@ class SpeculativeCascade(Rule):
             )
 
 
-def is_deferred(rule: str, q: jax.Array, p: jax.Array, margin: jax.Array) -> jax.Array:
+def is_deferred(
+    rule: str, q: Float[Array, "B K V"], p: Float[Array, "B K V"], margin: Float[Array, ""]
+) -> Bool[Array, "B K"]:
     """Whether [B, K] the target decides, from the drafter's q and the target's p [B, K, V]."""
     sure = jnp.max(q, axis=-1)
     if rule == CHOW:
@@ -80,7 +86,9 @@ def is_deferred(rule: str, q: jax.Array, p: jax.Array, margin: jax.Array) -> jax
     return gain > margin * 0.5 * jnp.sum(jnp.abs(p - q), axis=-1)
 
 
-def by_token(q: jax.Array, p: jax.Array, margin: jax.Array) -> jax.Array:
+def by_token(
+    q: Float[Array, "B K V"], p: Float[Array, "B K V"], margin: Float[Array, ""]
+) -> Float[Array, "B K V"]:
     """q where the target gives at least (1 - margin) max p; the mass of the rest follows p."""
     good = p >= (1.0 - margin) * jnp.max(p, axis=-1, keepdims=True)
     kept = jnp.where(good, q, 0.0)

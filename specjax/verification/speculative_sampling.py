@@ -10,6 +10,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
 
 from specjax.contracts.context import Options
 from specjax.contracts.distribution import NO_RESIDUAL, Categorical, Distribution, OneHot, pick
@@ -39,7 +40,9 @@ class SpeculativeSampling(NestableRule):
     lossless = True
     trees = True
 
-    def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+    def judge(
+        self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
+    ) -> Verdict:
         if draft.parents is not None:
             return self._judge_tree(draft, reading, options, keys)
         if options.sampling.greedy:
@@ -47,7 +50,7 @@ class SpeculativeSampling(NestableRule):
         return sampled_match(draft, adjust(reading.logits, options.sampling), 1.0, keys)
 
     def _judge_tree(
-        self, draft: Draft, reading: Reading, options: Options, keys: jax.Array
+        self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
     ) -> Verdict:
         if options.sampling.greedy:
             return greedy_tree(draft, reading.logits)
@@ -61,7 +64,7 @@ class SpeculativeSampling(NestableRule):
         return Categorical(adjust(reading.logits, options.sampling))
 
 
-def greedy_match(draft: Draft, logits: jax.Array) -> Verdict:
+def greedy_match(draft: Draft, logits: Float[Array, "B K1 V"]) -> Verdict:
     """Drafted tokens stand while they equal the target's argmax."""
     best = argmax(logits)
     accepted = leading_run(draft.tokens == best[:, :-1], draft.length)
@@ -69,7 +72,10 @@ def greedy_match(draft: Draft, logits: jax.Array) -> Verdict:
 
 
 def sampled_match(
-    draft: Draft, p: jax.Array, lenience: jax.Array | float, keys: jax.Array
+    draft: Draft,
+    p: Float[Array, "B K1 V"],
+    lenience: Float[Array, "B K"] | Float[Array, ""] | float,
+    keys: Key[Array, " B"],
 ) -> Verdict:
     """Speculative sampling against p [B, K+1, V]; lenience 1 is exact (docs/methods/lenience.md).
 
@@ -85,7 +91,9 @@ def sampled_match(
     return make_verdict(draft, accepted, own, overlap(draft, p, accepted))
 
 
-def residual(draft: Draft, p: jax.Array, accepted: jax.Array) -> jax.Array:
+def residual(
+    draft: Draft, p: Float[Array, "B K1 V"], accepted: Int[Array, " B"]
+) -> Float[Array, "B V"]:
     """Weights [B, V] of the token after `accepted` drafted ones: [p - q]_+, or p for the bonus."""
     at_p = pick(p, accepted)
     if draft.width == 0:
@@ -95,18 +103,20 @@ def residual(draft: Draft, p: jax.Array, accepted: jax.Array) -> jax.Array:
     return jnp.where(corrected[:, None], rest, at_p)
 
 
-def overlap(draft: Draft, p: jax.Array, accepted: jax.Array) -> jax.Array:
+def overlap(
+    draft: Draft, p: Float[Array, "B K1 V"], accepted: Int[Array, " B"]
+) -> Float[Array, " B"]:
     """Sum [B] of sum_x min(p, q) over the tested positions (the analytic acceptance)."""
     beta = draft.distribution.overlap(p[:, :-1])
     inside = jnp.arange(beta.shape[1]) < count_tested(accepted, draft.length)[:, None]
     return jnp.sum(jnp.where(inside, beta, 0.0), axis=1)
 
 
-def _of_drafted(p: jax.Array, draft: Draft) -> jax.Array:
+def _of_drafted(p: Float[Array, "B K1 V"], draft: Draft) -> Float[Array, "B K"]:
     return Categorical(p[:, :-1]).of(draft.tokens)
 
 
-def uniform(keys: jax.Array, count: int) -> jax.Array:
+def uniform(keys: Key[Array, " B"], count: int) -> Float[Array, "B {count}"]:
     """Uniform numbers [B, count], the first of which do not depend on `count`."""
 
     def one(key: jax.Array, position: jax.Array) -> jax.Array:
@@ -115,6 +125,6 @@ def uniform(keys: jax.Array, count: int) -> jax.Array:
     return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(keys, jnp.arange(count))
 
 
-def split(keys: jax.Array) -> tuple[jax.Array, jax.Array]:
+def split(keys: Key[Array, " B"]) -> tuple[Key[Array, " B"], Key[Array, " B"]]:
     pair = jax.vmap(jax.random.split)(keys)
     return pair[:, 0], pair[:, 1]

@@ -11,6 +11,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Bool, Float, Int, Int32, Key
 
 from specjax.contracts.context import Options
 from specjax.contracts.distribution import NO_RESIDUAL, pick, pick_tokens
@@ -38,7 +39,9 @@ class TraversalVerification(Rule):
     trees = True
     apart = True
 
-    def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+    def judge(
+        self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
+    ) -> Verdict:
         if draft.parents is None:
             return BlockVerification().judge(draft, reading, options, keys)
         if options.sampling.greedy:
@@ -46,7 +49,7 @@ class TraversalVerification(Rule):
         return verify_traversal(draft, adjust(reading.logits, options.sampling), keys)
 
 
-def verify_traversal(draft: Draft, p: jax.Array, keys: jax.Array) -> Verdict:
+def verify_traversal(draft: Draft, p: Float[Array, "B K1 V"], keys: Key[Array, " B"]) -> Verdict:
     """Judges a tree against p [B, K+1, V], the target's distributions behind its nodes."""
     accept_keys, draw_keys = split(keys)
     weights, chances = acceptance_chances(draft, p)
@@ -54,7 +57,9 @@ def verify_traversal(draft: Draft, p: jax.Array, keys: jax.Array) -> Verdict:
     return verdict_at(draft, last, draw(draw_keys, residual_weights(draft, p, weights, last + 1)))
 
 
-def acceptance_chances(draft: Draft, p: jax.Array) -> tuple[jax.Array, jax.Array]:
+def acceptance_chances(
+    draft: Draft, p: Float[Array, "B K1 V"]
+) -> tuple[Float[Array, "B K1"], Float[Array, "B K1"]]:
     """Weights [B, K+1] of all places, and the chance [B, K+1] that each stands.
 
     Where all behind it and before it fell. Place 0 is the pending token, which always stands.
@@ -74,7 +79,9 @@ def acceptance_chances(draft: Draft, p: jax.Array) -> tuple[jax.Array, jax.Array
     return jax.lax.fori_loop(0, draft.width + 1, visit, (weights, weights))
 
 
-def residual_weights(draft: Draft, p: jax.Array, weights: jax.Array, place: jax.Array) -> jax.Array:
+def residual_weights(
+    draft: Draft, p: Float[Array, "B K1 V"], weights: Float[Array, "B K1"], place: Int[Array, " B"]
+) -> Float[Array, "B V"]:
     """Weights [B, V] of the token behind `place` [B], where all that hangs on it fell.
 
     As in `lossless`, p itself where nothing is left but rounding.
@@ -86,9 +93,9 @@ def residual_weights(draft: Draft, p: jax.Array, weights: jax.Array, place: jax.
 class _Children(struct.PyTreeNode):
     """The nodes in the order of what they hang on, siblings in their own."""
 
-    nodes: jax.Array  # [B, K]
-    begin: jax.Array  # [B, K+1] where those of each place begin
-    count: jax.Array  # [B, K+1]
+    nodes: Int32[Array, "B K"]
+    begin: Int32[Array, "B K+1"]  # where those of each place begin
+    count: Int32[Array, "B K+1"]
 
     @classmethod
     def of(cls, draft: Draft) -> _Children:
@@ -99,14 +106,18 @@ class _Children(struct.PyTreeNode):
         nodes = jnp.argsort(above, axis=1, stable=True)
         return cls(nodes, jnp.cumsum(count, axis=1) - count, count)
 
-    def child(self, place: jax.Array, rank: jax.Array) -> jax.Array:
+    def child(self, place: Int[Array, " B"], rank: Int[Array, ""]) -> Int[Array, " B"]:
         """The node [B] of that rank on `place` [B]; any where there is none."""
         return pick(self.nodes, pick(self.begin, place) + rank)
 
 
 def _descend(
-    draft: Draft, children: _Children, p: jax.Array, weights: jax.Array, place: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    draft: Draft,
+    children: _Children,
+    p: Float[Array, "B K1 V"],
+    weights: Float[Array, "B K1"],
+    place: Int[Array, " B"],
+) -> tuple[Float[Array, " B"], Float[Array, "B V"], Float[Array, "B K1"]]:
     """The chance [B] that `place` [B] stands, what it then draws from, and the children's weights.
 
     Each child that falls with all that hangs on it leaves S = sum [w p - q]_+ of it: then w becomes
@@ -135,7 +146,7 @@ def _descend(
     return jax.lax.fori_loop(0, jnp.max(count), fall, start)
 
 
-def first(draft: Draft, stands: jax.Array) -> jax.Array:
+def first(draft: Draft, stands: Bool[Array, "B K"]) -> Int[Array, " B"]:
     """The node [B] that stands first: what hangs on a node before it, siblings in their order.
 
     From the last node back, every place learns of the first one among and behind its children;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from specjax.contracts import tree
 from specjax.contracts.distribution import NO_RESIDUAL, pick
@@ -15,11 +16,11 @@ from specjax.contracts.draft import Draft
 from specjax.contracts.rule import Verdict
 from specjax.sampling import argmax, draw
 
-Walk = tuple[jax.Array, jax.Array, jax.Array]
-"""The node [B] that stands last, -1 for the pending token; how many stand; their numbers [B, K]."""
+Walk = tuple[Int[Array, " B"], Int[Array, " B"], Int[Array, "B K"]]
+"""The node that stands last, -1 for the pending token; how many stand; their numbers."""
 
 
-def greedy_tree(draft: Draft, logits: jax.Array) -> Verdict:
+def greedy_tree(draft: Draft, logits: Float[Array, "B K1 V"]) -> Verdict:
     """Follows the argmax of logits [B, K+1, V] while a child has it."""
     best = argmax(logits)
     wanted = jnp.take_along_axis(best, draft.tree_parents + 1, axis=1)
@@ -31,7 +32,9 @@ def greedy_tree(draft: Draft, logits: jax.Array) -> Verdict:
     return verdict_at(draft, last, pick(best, last + 1))
 
 
-def sampled_tree(draft: Draft, p: jax.Array, accept: jax.Array, keys: jax.Array) -> Verdict:
+def sampled_tree(
+    draft: Draft, p: Float[Array, "B K1 V"], accept: Float[Array, "B K"], keys: Key[Array, " B"]
+) -> Verdict:
     """Tries the children of a node in their order against p [B, K+1, V], which shrinks by each.
 
     `accept` are uniform numbers [B, K], a node's own each. A child stands iff
@@ -58,17 +61,17 @@ def sampled_tree(draft: Draft, p: jax.Array, accept: jax.Array, keys: jax.Array)
     return _verdict(draft, accepted, path, draw(keys, distribution))
 
 
-def _is_tried(draft: Draft, walk: Walk, node: jax.Array) -> jax.Array:
+def _is_tried(draft: Draft, walk: Walk, node: Int[Array, ""]) -> Bool[Array, " B"]:
     return (draft.tree_parents[:, node] == walk[0]) & (node < draft.length)
 
 
-def _step(walk: Walk, node: jax.Array, stands: jax.Array) -> Walk:
+def _step(walk: Walk, node: Int[Array, ""], stands: Bool[Array, " B"]) -> Walk:
     at, count, path = walk
     here = stands[:, None] & (jnp.arange(path.shape[1]) == count[:, None])
     return jnp.where(stands, node, at), count + stands, jnp.where(here, node, path)
 
 
-def verdict_at(draft: Draft, last: jax.Array, own: jax.Array) -> Verdict:
+def verdict_at(draft: Draft, last: Int[Array, " B"], own: Int[Array, " B"]) -> Verdict:
     """The path to the node `last` [B], -1 for none, then the token `own` [B]."""
     stands = pick(tree.ancestor_mask(draft.tree_parents)[:, :, 1:], last + 1)
     # Parents come before children: ancestors in their order are the path.
@@ -76,7 +79,9 @@ def verdict_at(draft: Draft, last: jax.Array, own: jax.Array) -> Verdict:
     return _verdict(draft, jnp.sum(stands, axis=1, dtype=jnp.int32), path, own)
 
 
-def _verdict(draft: Draft, accepted: jax.Array, path: jax.Array, own: jax.Array) -> Verdict:
+def _verdict(
+    draft: Draft, accepted: Int[Array, " B"], path: Int[Array, "B K"], own: Int[Array, " B"]
+) -> Verdict:
     drafted = jnp.take_along_axis(draft.tokens, path, axis=1)
     drafted = jnp.pad(drafted, ((0, 0), (0, 1)))
     stands = jnp.arange(draft.width + 1) < accepted[:, None]

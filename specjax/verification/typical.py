@@ -10,6 +10,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
 
 from specjax.contracts import fields
 from specjax.contracts.context import Options
@@ -42,7 +43,9 @@ class TypicalAcceptance(Rule):
         help="share of exp(-entropy) that is enough where the target is unsure",
     )
 
-    def judge(self, draft: Draft, reading: Reading, options: Options, keys: jax.Array) -> Verdict:
+    def judge(
+        self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
+    ) -> Verdict:
         if options.sampling.greedy:
             return greedy_match(draft, reading.logits)
         p = adjust(reading.logits, options.sampling)
@@ -53,7 +56,9 @@ class TypicalAcceptance(Rule):
         return make_verdict(draft, accepted, draw(keys, pick(p, accepted)))
 
 
-def typical_threshold(p: jax.Array, epsilon: jax.Array, delta: jax.Array) -> jax.Array:
+def typical_threshold(
+    p: Float[Array, "B K V"], epsilon: Float[Array, ""], delta: Float[Array, ""]
+) -> Float[Array, "B K"]:
     """The probability [B, K] above which tokens stand, from p [B, K, V]."""
     entropy = -jnp.sum(jax.scipy.special.xlogy(p, p), axis=-1)
     return jnp.minimum(epsilon, delta * jnp.exp(-entropy))

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Int
 
 from specjax.contracts import tree
 from specjax.contracts.context import Context, get_pending_tokens
@@ -46,7 +47,7 @@ class Whole(Reader):
         context: Context,
         judge: Judge,
         features: tuple[int, ...] = (),
-    ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
+    ) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
         return read_from(env, cache, draft, context, judge, features, padded=self.padded)
 
 
@@ -60,7 +61,7 @@ def read_from(
     *,
     padded: int = 0,
     **how: Any,
-) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
+) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
     """One call of the target on the pending token and the draft, `how` as `extend` has it."""
     fed = jnp.concatenate([get_pending_tokens(context)[:, None], draft.tokens], axis=1)
     spare = max(padded - draft.width, 0)
@@ -91,7 +92,7 @@ class Tree(Reader):
         context: Context,
         judge: Judge,
         features: tuple[int, ...] = (),
-    ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
+    ) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
         visible = tree.ancestor_mask(draft.tree_parents)
         position = cache.length[:, None] + tree.depth(visible)
         pending = cache.length + 1
@@ -122,6 +123,6 @@ class Resumed(Reader):
         context: Context,
         judge: Judge,
         features: tuple[int, ...] = (),
-    ) -> tuple[Verdict, Reading, Cache, dict[str, jax.Array]]:
+    ) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
         resume = Resume(draft.aux[STATES], self.layers)
         return read_from(env, cache, draft, context, judge, features, resume=resume)

@@ -144,7 +144,7 @@ def test_a_prompt_before_the_prefix_is_read_token_by_token(target, drafter):
     ready = in_vocabulary_of(target, drafter)
     rows = [[5, 6, START, 82, 86, 90], [START, 82, 86, 90, 0, 0]]
     length = jnp.array([6, 4])
-    frames = np.stack([audio(1).T, audio(2).T])
+    frames = jnp.stack([audio(1).T, audio(2).T])
     bound, frames_length = Bound(ready.model, ready.params), jnp.array([100, 100])
     cache = bound.start(frames, frames_length, 16)[0]
     cache = prefill(bound, cache, jnp.array(rows), length)

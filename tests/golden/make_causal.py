@@ -100,7 +100,7 @@ def build(family: str, shape: dict[str, Any], seed: int) -> torch.nn.Module:
     ends = {"bos_token_id": None, "eos_token_id": EOS, "pad_token_id": 0}
     config = AutoConfig.for_model(family, **{"vocab_size": VOCABULARY} | ends | shape)
     model = AutoModelForCausalLM.from_config(config).eval()
-    randomise(model, torch.Generator().manual_seed(seed))
+    randomize(model, torch.Generator().manual_seed(seed))
     return model
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import inputs, texts
@@ -45,10 +46,10 @@ def test_the_automaton_finds_what_a_search_of_the_text_finds(strings) -> None:
     counts = rng.integers(0, 13, 300).astype(np.int32)
     stops, split = stops_of(strings), 5
     # Read in two pieces, as rounds do.
-    first = np.minimum(counts, split)
-    state, read, done = stops.read(np.zeros(300, np.int32), rows[:, :split], first)
-    rest = np.where(done, 0, counts - first)
-    _, more, found = stops.read(state, rows[:, split:], rest)
+    first, start = jnp.minimum(counts, split), jnp.zeros(300, jnp.int32)
+    state, read, done = stops.read(start, jnp.asarray(rows[:, :split]), first)
+    rest = jnp.where(done, 0, counts - first)
+    _, more, found = stops.read(state, jnp.asarray(rows[:, split:]), rest)
     expected = [
         ends(row[:count].tolist(), strings) for row, count in zip(rows, counts, strict=True)
     ]

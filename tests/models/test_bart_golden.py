@@ -148,7 +148,7 @@ def test_padding_has_no_position() -> None:
 @pytest.mark.parametrize("to_base", [False, True])
 def test_sinusoids_of_an_odd_width(to_base: bool) -> None:
     """Marian has a sine more than cosines, fairseq a column of zeros."""
-    found = np.asarray(Sinusoids(5, to_base)(jnp.array([[3.0, 40.0]])))[0, 1]
+    found = np.asarray(Sinusoids(5, to_base)(jnp.array([[3, 40]])))[0, 1]
     step = 1.0 if to_base else 0.4
     waves = 40.0 * 10_000.0 ** -(step * np.arange(3))
     sines = np.sin(waves[:2] if to_base else waves)

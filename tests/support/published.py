@@ -62,7 +62,9 @@ def logits(
 
     @jax.jit
     def started(params: Params) -> Cache:
-        return model.start(params, tokens[:, :1], jnp.ones(rows, jnp.int32), capacity)[0]
+        return model.start(params, jnp.asarray(tokens[:, :1]), jnp.ones(rows, jnp.int32), capacity)[
+            0
+        ]
 
     @jax.jit
     def read(
@@ -98,7 +100,9 @@ def block_logits(
     """
     rows, read = features.shape[:2]
     absorb = jax.jit(model.absorb)
-    cache, _ = model.start(params, tokens[:, :1], jnp.ones(rows, jnp.int32), read + size)
+    cache, _ = model.start(
+        params, jnp.asarray(tokens[:, :1]), jnp.ones(rows, jnp.int32), read + size
+    )
     for begin in range(0, read, part):
         slot = jnp.full(rows, begin, jnp.int32)
         cache = absorb(params, cache, features[:, begin : begin + part], slot)

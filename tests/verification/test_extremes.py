@@ -216,7 +216,7 @@ def walked(monkeypatch: pytest.MonkeyPatch):
     @jax.jit
     def judge(draft, p, accept):
         monkeypatch.setattr(trees, "draw", note)
-        verdict = trees.sampled_tree(draft, p, accept, jnp.zeros(len(p)))
+        verdict = trees.sampled_tree(draft, p, accept, jax.random.split(jax.random.key(0), len(p)))
         return verdict.accepted > 0, seen.pop()
 
     return judge

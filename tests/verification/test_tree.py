@@ -95,7 +95,7 @@ def _weights(draft: Draft, p: jax.Array, accept: jax.Array):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specjax.verification.tree.draw", note)
-        verdict = sampled_tree(draft, p, accept, jnp.zeros(len(p)))
+        verdict = sampled_tree(draft, p, accept, jax.random.split(jax.random.key(0), len(p)))
     return verdict.accepted, verdict.tokens[:, 0], distributions[0]
 
 
