@@ -246,7 +246,7 @@ def test_turns_after_answers_need_a_chat(tmp_path: Path) -> None:
     config = decode_config(task="mt_bench")
     with pytest.raises(UserError, match="config.chat is False, and task 'mt_bench' has messages"):
         make_prompts(config, chatting(TEMPLATE), list(TURNS), tmp_path)
-    with pytest.raises(UserError, match="only decode and beams experiments give these"):
+    with pytest.raises(UserError, match="only decode and beams experiments generate these"):
         check_single_turn(config, TURNS[1])
 
 

@@ -18,16 +18,16 @@ from specjax.runtime.errors import UserError
 from specjax.runtime.files import expand_path, shorten_path
 
 RATE = 16_000
-"""Samples a second of what speech models hear."""
+"""Sample rate of the audio input of speech models."""
 
 RATES = (1_000, 1_000_000)
-"""The least and the most samples a second that are resampled; speech has 8,000 to 192,000."""
+"""Lowest and highest sample rates that can be resampled; speech has 8,000 to 192,000."""
 
 WIDTHS = (1, 2, 3, 4)
-"""Bytes of an integer sample that are read here."""
+"""Supported bytes of an integer sample."""
 
 UNSIGNED = 1
-"""Bytes of the one width whose samples WAVE files hold without a sign."""
+"""Sample width (bytes) that WAVE files store unsigned."""
 
 
 def read_audio(file: str | Path) -> np.ndarray:
@@ -55,7 +55,7 @@ def read_audio(file: str | Path) -> np.ndarray:
 
 
 def resample(samples: np.ndarray, rate: int) -> np.ndarray:
-    """A waveform [N] of `rate` samples a second as one of `RATE`, float32."""
+    """Resamples a waveform [N] from `rate` to `RATE`, float32."""
     if rate == RATE:
         return samples
     from scipy.signal import resample_poly  # slow to import
@@ -81,7 +81,7 @@ def _read_wave(path: Path) -> tuple[np.ndarray, int]:
 
 
 def _read_other(path: Path) -> tuple[np.ndarray, int]:
-    """The same of what `soundfile` reads."""
+    """Samples and rate of a file that `soundfile` reads."""
     try:
         import soundfile
     except ImportError:

@@ -1,4 +1,4 @@
-"""Padding prompts into the few shapes that programs are compiled for."""
+"""Pads prompts to the few shapes that programs are compiled for."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ import numpy as np
 class Batch:
     """Rows of one decode; rows beyond `rows` are padding and decode nothing."""
 
-    tokens: np.ndarray  # [B, P] int32; of models that listen what they hear, [B, P, M] float32
+    tokens: np.ndarray  # [B, P] int32; audio input of speech models [B, P, M] float32
     length: np.ndarray  # [B] int32
     limit: np.ndarray  # [B] int32: new tokens
     index: np.ndarray  # [B] int32: position of the row in the data; seeds its key
     rows: int
     own: dict[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
-    """By the models with another vocabulary: the prompts in their ids [B, P'], and their length."""
+    """Prompts [B, P'] and lengths in the ids of models with another vocabulary, by model."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """What a program is compiled for: rows, and how wide every spelling of the prompts is."""
+        """The shape that programs are compiled for: rows, and widths in each vocabulary."""
         return *self.tokens.shape, *(tokens.shape[1] for tokens, _ in self.own.values())
 
 
 Prompt = list[int] | np.ndarray
-"""Token ids, or what a model hears, [P, M] float32."""
+"""Token ids, or audio input [P, M] float32."""
 
 
 def make_batch(
     prompts: Sequence[Prompt], size: int, *, first: int, pad: int, bucket: int, limit: int
 ) -> Batch:
-    """Pads ids to [size, P] with P a multiple of `bucket`; what is heard has one length."""
+    """Pads ids to [size, P] with P a multiple of `bucket`; audio input has one length."""
     rows = len(prompts)
     if _is_audio(prompts):
         tokens, length = stack_audio(prompts, size)
@@ -52,15 +52,15 @@ def make_batch(
 
 
 def _is_audio(prompts: Sequence[Prompt]) -> TypeGuard[Sequence[np.ndarray]]:
-    """Whether prompts, all of one kind, are what a model hears."""
+    """Whether prompts, all of one kind, are audio input."""
     return isinstance(prompts[0], np.ndarray)
 
 
-def stack_audio(heard: Sequence[np.ndarray], size: int) -> tuple[np.ndarray, np.ndarray]:
+def stack_audio(audio: Sequence[np.ndarray], size: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows [P, M] as [size, P, M] float32, and their length [size]; a missing row is silence."""
-    shape = heard[0].shape
+    shape = audio[0].shape
     frames = np.zeros((size, *shape), np.float32)
-    frames[: len(heard)] = heard
+    frames[: len(audio)] = audio
     return frames, np.full(size, shape[0], np.int32)
 
 
@@ -79,7 +79,7 @@ def pad_ids(
 
 
 def pad_to_few_shapes(batches: Sequence[Batch], new_tokens: int, pad: int) -> list[Batch]:
-    """The batches, padded on to as few shapes as little padding allows (`choose_widths`).
+    """Pads batches further, to as few shapes as possible (`choose_widths`).
 
     Prompts in another vocabulary are as wide as the longest of those that share a width.
     """
@@ -103,17 +103,17 @@ def pad_to_few_shapes(batches: Sequence[Batch], new_tokens: int, pad: int) -> li
 
 
 def _widen(tokens: np.ndarray, width: int, pad: int) -> np.ndarray:
-    """Rows [B, P, ...] padded on to [B, width, ...]."""
+    """Rows [B, P, ...] padded to [B, width, ...]."""
     more = [(0, 0)] * tokens.ndim
     more[1] = 0, width - tokens.shape[1]
     return np.pad(tokens, more, constant_values=pad)
 
 
 PADDING = 0.1
-"""Padding of all batches at most, as a share of their positions, prompts and new tokens."""
+"""Most padding of all batches, as a share of their positions, prompts and new tokens."""
 
 MOST_CANDIDATES = 512
-"""Widths that are considered; of more distinct lengths every second, third, ... one is."""
+"""Most candidate widths; with more distinct lengths every second, third, ... one is used."""
 
 
 def choose_widths(
@@ -121,14 +121,14 @@ def choose_widths(
 ) -> tuple[int, ...]:
     """The fewest widths, ascending, to which batches of these prompt lengths can be padded.
 
-    Every batch is padded to the next width. What that adds is at most `most` of the positions
-    that the batches have without it: their prompts, and `new_tokens` each. A position of a prompt
-    costs less than a new token, for all of them are read in one call, so that the share of time is
-    smaller. By dynamic programming: of all ways to choose so many widths the one that pads least.
+    Every batch is padded to the next width. The padding is at most `most` of the positions that the
+    batches have without it: their prompts, and `new_tokens` each. A prompt position costs less than
+    a new token, because one call reads all of them; so the share of time is smaller. Dynamic
+    programming finds the choice of a given number of widths that pads least.
     """
     values, counts = np.unique(np.asarray(lengths), return_counts=True)
     step = -(-len(values) // MOST_CANDIDATES)
-    places = np.arange(len(values) - 1, -1, -step)[::-1]  # the longest is one of them
+    places = np.arange(len(values) - 1, -1, -step)[::-1]  # always includes the longest
     padding = _padding(values, counts, places)
     allowed = most * float(counts @ (values + new_tokens))
     least, choices = padding[0], []

@@ -1,4 +1,4 @@
-"""Taking values out of rows by the names that data sets give them."""
+"""Reads values from rows by column names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text(row: Row, *names: str) -> str:
 
 
 def optional_text(row: Row, *names: str) -> str | None:
-    """The same, but None when none of the names is there or the text is empty."""
+    """As `text`, but None when no name is there or the text is empty."""
     there = [name for name in names if row.get(name) is not None]
     return (text(row, *there) or None) if there else None
 

@@ -1,6 +1,6 @@
-"""Earlier texts as one array with its suffixes in order, for drafters that search them.
+"""Suffix array of earlier texts, for drafters that search them.
 
-Manber and Myers, "Suffix Arrays" (1993): ranks of longer and longer beginnings, by doubling
+Manber and Myers, "Suffix Arrays" (1993): ranks of prefixes of doubling length
 (docs/methods/suffix.md).
 """
 
@@ -21,15 +21,15 @@ CAPACITY = 2**18
 """Tokens that a corpus holds by default: 2 MB on the device."""
 
 DEPTH = 64
-"""Tokens by which suffixes are ordered; those that agree in so many lie as the texts do."""
+"""Tokens that suffixes are sorted by; ties keep the order of the texts."""
 
 
 class Corpus:
-    """Texts of token ids like those that a model writes, the newest of them where room is short.
+    """A table of the newest texts of token ids in a model's output format.
 
-    `capacity` is the tokens of `table`, whatever was added: a decode compiles once. Each text takes
-    one more than it has, and of an encoder-decoder what that begins with: it stands before it, so
-    that the beginnings of texts are known.
+    `table` always has `capacity` tokens, so that a decode compiles once. Each text takes one more
+    token than its length, and for an encoder-decoder model also its decoder prefix, which marks the
+    beginning of a text.
     """
 
     def __init__(self, model: LanguageModel, capacity: int = CAPACITY) -> None:
@@ -39,9 +39,9 @@ class Corpus:
         self._texts: list[np.ndarray] = []
 
     def add(self, texts: Iterable[Sequence[int]]) -> None:
-        """Takes in texts of ids, the oldest first; of one that is too long only the end.
+        """Adds texts of ids, the oldest first; of a text that is too long only its end.
 
-        For a decoder-only model a text is best a prompt and its output, of which it continues.
+        For a decoder-only model a text is best a prompt followed by its output.
 
         Raises:
           UserError: when an id is outside of the vocabulary.
@@ -56,7 +56,7 @@ class Corpus:
         self._texts = self._newest([*self._texts, *(text for text in added if text.size)])
 
     def __len__(self) -> int:
-        """Texts held."""
+        """Number of texts in the table."""
         return len(self._texts)
 
     def table(self) -> dict[str, jax.Array]:
@@ -69,7 +69,7 @@ class Corpus:
         return {"tokens": jnp.asarray(tokens), "order": jnp.asarray(order(tokens), jnp.int32)}
 
     def _newest(self, texts: list[np.ndarray]) -> list[np.ndarray]:
-        """As many of the last texts as there is room for, a gap before and behind each."""
+        """The last texts that fit, with a gap before and after each."""
         kept, room = [], self._capacity - 1
         for text in reversed(texts):
             if text.size >= room:
@@ -88,7 +88,7 @@ def shapes(capacity: int) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def order(tokens: np.ndarray) -> np.ndarray:
-    """Where the suffixes of tokens [N] begin, in the order of their first DEPTH tokens [N].
+    """Start positions [N] of the suffixes of tokens [N], sorted by their first DEPTH tokens.
 
     The end of the array counts as before every token.
     """

@@ -1,4 +1,4 @@
-"""Texts to the token ids that training reads, cut to the lengths that it allows."""
+"""Encodes texts into the token ids of training, truncated to its lengths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specjax.hf.two_vocabularies import text_ids
 from specjax.runtime.progress import progress
 
 CHUNK = 1000
-"""Texts handed to the tokenizer at a time."""
+"""Texts passed to the tokenizer at a time."""
 
 Ids = Sequence[int]
 
@@ -38,7 +38,7 @@ class Encoder:
         return Ragged(map(self._cut_prompt, self._chunks("prompts", texts, encode)))
 
     def outputs(self, prompts: Sequence[str], texts: Sequence[str]) -> Ragged:
-        """Ids of the outputs to learn, EOS behind each."""
+        """Ids of the outputs to learn, followed by EOS."""
         pairs = list(zip(prompts, texts, strict=True))
         encode = self._continuations if self.causal else self._targets
         encode = self._answers if self.chat else encode
@@ -47,7 +47,7 @@ class Encoder:
         )
 
     def plain_outputs(self, texts: Sequence[str]) -> list[Ids]:
-        """The same without what the tokenizer puts around a text: its ids and EOS."""
+        """Ids of the outputs without the tokenizer's special tokens, followed by EOS."""
         ids = self.tokenizer(list(texts), add_special_tokens=False).input_ids
         return [self._ended(row)[: self.max_output_tokens] for row in ids]
 

@@ -47,7 +47,7 @@ def stream(
 
 
 def choose_source(task: str, source: Rows | None = None) -> Rows:
-    """What a task is read from: `source`, or the task's own.
+    """The source of a task: `source`, or the task's own.
 
     Raises:
       UserError: when the task is unknown, or has no source of its own and none is given.

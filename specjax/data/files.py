@@ -1,4 +1,4 @@
-"""Rows of local text files, read as a stream; gzip by the file's ending."""
+"""Streams rows of local text files; gzip by the file's ending."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from specjax.runtime.errors import UserError
 Row = dict[str, Any]
 
 _SURROGATE = "\\ud"
-"""How JSON escapes of surrogates begin."""
+"""Prefix of JSON escapes of surrogates."""
 
 
 def open_text(file: str) -> TextIO:
     """A UTF-8 text file, plain or gzip; a byte order mark at its beginning is left out.
 
     Raises:
-      OSError: when it is no file, which a pipe or a device is not: it may never end, and can be
-        read once only.
+      OSError: when it is not a file. Pipes and devices are refused: they may never end, and can be
+        read only once.
     """
     if not stat.S_ISREG(os.stat(file).st_mode):
         raise OSError(errno.EINVAL, "it is not a file")
@@ -50,7 +50,7 @@ def lines(field: str, file: str) -> Iterator[str]:
 
 
 def text_lines(field: str, file: str) -> Iterator[str]:
-    """Those lines of a file that hold text.
+    """The lines of a file that contain text.
 
     Raises:
       UserError: as `lines`, and at the end when there was none.

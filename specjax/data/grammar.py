@@ -29,16 +29,16 @@ from specjax.data.lexicon import Verb
 from specjax.data.phrases import Phrase, join, person, resume_subject, thing
 
 SPLITS = {"test": range(0, 1), "validation": range(1, 2), "train": range(2, 20)}
-"""Which twentieths of all sentences belong to a split."""
+"""The twentieths of all sentences that belong to each split."""
 
 WORDS = range(6, 31)
-"""How many German words a sentence may have."""
+"""Most German words of a sentence."""
 
 LEAST_LIMIT = 10
-"""German words that a limit must leave: of shorter sentences there are few."""
+"""The smallest word limit: there are few shorter sentences."""
 
 MOST_PAIRS = 1_000_000
-"""Pairs of a split at most: they are made one by one, a million in minutes, and must differ."""
+"""Most pairs of a split; a million distinct ones take minutes."""
 
 Text = tuple[str, str]
 """English and German."""
@@ -53,10 +53,10 @@ class Pair:
 
 
 def pairs(split: str, count: int, seed: int = 0, most_words: int = WORDS.stop - 1) -> list[Pair]:
-    """`count` distinct pairs of a split; fewer never change the ones before.
+    """`count` distinct pairs of a split; a larger count keeps the first ones.
 
-    Their German has at most `most_words` words.
-    No sentence belongs to two splits, whatever the seeds: a hash of the English side decides.
+    Their German has at most `most_words` words. No sentence belongs to two splits for any seeds: a
+    hash of the English side decides.
 
     Raises:
       ValueError: when `split` is unknown, `count` negative or more than `MOST_PAIRS`, or
@@ -96,7 +96,7 @@ class Predicate:
 
 
 def predicate(rng: random.Random, subject: Phrase) -> Predicate:
-    """What somebody does; its objects may belong to the subject."""
+    """A random predicate; its objects may belong to the subject."""
     make = rng.choices((_get, _make_meeting, _give, _do, _move), (6, 4, 3, 1, 2))[0]
     return make(rng, subject)
 
@@ -218,7 +218,7 @@ _FUTURE = (_ANY, _items(lexicon.FUTURE_TIMES), _AHEAD, _ON_DAYS, _DATES)
 
 
 def time_phrase(rng: random.Random, tense: str) -> Text:
-    """When it happens; what must or can happen has yet to come."""
+    """A time phrase; with modal verbs it lies in the future."""
     return rng.choice(rng.choice(_TIMES.get(tense, _FUTURE)))
 
 
@@ -227,7 +227,7 @@ def sentence(rng: random.Random, most_words: int = WORDS.stop - 1) -> Pair:
     english, german, bounds = "", "", range(WORDS.start, min(WORDS.stop, most_words + 1))
     while len(german.split()) not in bounds:
         make = rng.choices((_plain, _coordinated, _subordinate, _inverted, _that), (2, 3, 4, 3, 3))
-        # The clauses share it: "when he came, he sees" is no sentence.
+        # Both clauses share the tense: "when he came, he sees" is wrong.
         english, german = make[0](rng, rng.random() < 0.35)
     return Pair(_finish(english), _finish(german))
 
@@ -251,7 +251,7 @@ def _side(rng: random.Random, subject: Phrase, past: bool) -> Text:
     """A subordinate clause with its conjunction."""
     table = lexicon.PAST_CONJUNCTIONS if past else lexicon.PRESENT_CONJUNCTIONS
     conjunction = rng.choice(_items(table))
-    # Nobody says "before she can help every day".
+    # Avoids "before she can help every day".
     before = conjunction[0] == "before"
     tense = "past" if past else "present" if before else rng.choice(SIDE_TENSES)
     made = clause(rng, subject, tense, time=0.0 if before else 0.2)

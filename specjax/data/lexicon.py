@@ -1,4 +1,4 @@
-"""Words of the embedded corpus, `lexicon.json`: each English word has one German one where used.
+"""Words of the embedded corpus (`lexicon.json`): one German word for each English word.
 
 English verbs whose past looks like their base form (put, read) are left out: a plural subject
 would not tell their tense, and German has to know it.
@@ -52,7 +52,7 @@ class Verb:
     auxiliary: str = "haben"
     case: str = "acc"  # of a personal object
     preposition: str = ""  # before a personal object
-    benefit: bool = False  # may be done for somebody
+    benefit: bool = False  # whether it takes "for somebody"
 
     @property
     def infinitive(self) -> str:
@@ -93,7 +93,7 @@ class Modal:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """Nouns that occur in the same phrases; a determiner None stands for no article."""
+    """Nouns that occur in the same phrases; a determiner None means no article."""
 
     nouns: tuple[Noun, ...]
     adjectives: tuple[str, ...]
@@ -104,7 +104,7 @@ class Kind:
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """Things, what people do with them, and where."""
+    """Things, the verbs that take them, and their places."""
 
     objects: Kind
     verbs: tuple[Verb, ...]
@@ -170,4 +170,4 @@ MONTHS: dict[str, str] = _DATA["months"]
 PRESENT_CONJUNCTIONS: dict[str, str] = _DATA["present_conjunctions"]
 PAST_CONJUNCTIONS: dict[str, str] = _DATA["past_conjunctions"]
 COORDINATORS: dict[str, str] = _DATA["coordinators"]
-"""With the commas before them."""
+"""Conjunctions with the commas before them."""

@@ -83,12 +83,12 @@ def make_noun_phrase(
 
 
 def join(words: Iterable[str | None]) -> str:
-    """The words that are there, with spaces between."""
+    """Joins the nonempty words with spaces."""
     return " ".join(word for word in words if word)
 
 
 def person(rng: random.Random, other_than: Phrase | None = None) -> Phrase:
-    """A phrase about people; `other_than` names those it may belong to, but who it is not."""
+    """A phrase about people; `other_than` are possible owners, but not the people themselves."""
     kind = rng.choices((lexicon.FAMILY, lexicon.ADULTS, lexicon.CHILDREN), (4, 4, 2))[0]
     owner = _OWNERS.get(other_than.gender) if other_than else None
     phrase = _random_phrase(rng, kind, owner)

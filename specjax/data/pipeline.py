@@ -1,4 +1,4 @@
-"""Grain input pipeline of training: length-grouped, shuffled, endless, decided by the step."""
+"""Grain input pipeline of training: length-grouped, shuffled, endless, a function of the step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import grain.python as grain
 import numpy as np
 
 Ids = Sequence[int] | np.ndarray
-"""Token ids, or of a prompt encoder states [S, D]."""
+"""Token ids; a prompt may also be encoder states [S, D]."""
 
 TokenPair = tuple[Ids, Ids]
 """Ids of a prompt and of the output to learn, the output with its EOS."""
@@ -20,7 +20,7 @@ Row = TypeVar("Row", covariant=True)
 
 
 class Rows(Sequence[Row]):
-    """A sequence that makes a row when it is indexed."""
+    """A sequence that creates a row when it is indexed."""
 
     @abc.abstractmethod
     def row(self, index: int) -> Row:
@@ -80,11 +80,11 @@ STATES = 2
 """Axes of a prompt that is encoder states."""
 
 ENDLESS = 2**40
-"""Steps that no run will reach."""
+"""An upper bound on the steps of any run."""
 
 
 class Batches:
-    """Batches of similar length, shuffled anew in every epoch, the one of each step decided by it.
+    """Batches of rows of similar length, reshuffled every epoch, as a function of the step.
 
     Both sides are padded to the multiple of `bucket` that the longest row needs, so that few shapes
     are compiled. Rows that do not fill a batch are left out of an epoch at random. Decoder-only
@@ -124,7 +124,7 @@ class Batches:
         return self.part(step, None)
 
     def part(self, step: int, share: np.ndarray | None) -> Arrays:
-        """Those rows of the batch of a step, all without a share, as wide as the whole batch."""
+        """This process's share of a step's batch (all rows without a share), at its full width."""
         epoch, index = divmod(step, self.per_epoch)
         chosen = self._order(epoch)[index]
         width = int(self._size[chosen].max()) * self._bucket
@@ -138,7 +138,7 @@ class Batches:
 
 
 class Mixture:
-    """Batches of several streams, each step's stream drawn by weight; decided by the step."""
+    """Batches of several streams; each step's stream is drawn by weight."""
 
     def __init__(
         self, streams: Mapping[str, Batches], weights: Mapping[str, float], steps: int, seed: int
@@ -160,7 +160,7 @@ class Mixture:
         return self.part(step, None)
 
     def part(self, step: int, share: np.ndarray | None) -> Arrays:
-        """Those rows of the batch of a step, all without a share."""
+        """This process's share of a step's batch; all rows without a share."""
         return self._streams[self.kinds[step]].part(int(self._place[step]), share)
 
     def since(self, step: int, share: np.ndarray | None = None) -> Iterator[Arrays]:
@@ -171,7 +171,7 @@ class Mixture:
 def read_ahead(
     batches: Batches | Mixture, first: int, last: int = ENDLESS, share: np.ndarray | None = None
 ) -> Iterator[Arrays]:
-    """Batches of the steps from `first` to before `last`, or a share of each, made by threads."""
+    """Batches of the steps `first` to `last` - 1, or a share of each, made by threads."""
     made = functools.partial(batches.part, share=share)
     return iter(grain.MapDataset.range(first, last).map(made).to_iter_dataset())
 
@@ -185,10 +185,10 @@ def pad_batch(
     width: int = 0,
     forced: int = 0,
 ) -> Arrays:
-    """Arrays of one batch, as `LanguageModel.teach` and the objectives read them.
+    """Arrays of one batch for `LanguageModel.teach` and the objectives.
 
     `prompt` [B, P] and `prompt_length`; `inputs` [B, T], what the decoder reads, with `length`;
-    `labels` [B, T], what it should say next, where `mask`. `width` is T; 0: what the rows need.
+    `labels` [B, T], the next tokens, where `mask`. `width` is T; 0: as wide as the rows need.
     Prompts that are arrays [S, D] all have one shape. The first `forced` tokens of an output are
     read and not learned.
     """
@@ -217,10 +217,10 @@ def bucket_width(rows: Sequence[TokenPair], bucket: int, start_token: int | None
 
 
 def count_buckets(pair: TokenPair, bucket: int, start_token: int | None) -> int:
-    """How many buckets a pair fills: its longer side, or both as one row."""
+    """Number of buckets of a pair: of its longer side, or of both as one row."""
     prompt, output = map(len, pair)
     if is_states(pair[0]):
-        prompt = 0  # they are as long in every row
+        prompt = 0  # all rows have the same length
     return -(-(prompt + output - 1 if start_token is None else max(prompt, output)) // bucket)
 
 
@@ -237,7 +237,7 @@ def _prompts(prompts: Sequence[Ids], width: int, pad: int) -> np.ndarray:
 
 
 def pad_rows(rows: Sequence[Ids], width: int, pad: int) -> np.ndarray:
-    """Rows [B, width] of ids, padded behind."""
+    """Rows [B, width] of ids, padded at the end."""
     made = np.full((len(rows), width), pad, np.int32)
     for index, row in enumerate(rows):
         made[index, : len(row)] = row

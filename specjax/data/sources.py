@@ -1,4 +1,4 @@
-"""Where rows come from: one description for hub data sets, TFDS, local files and the grammar."""
+"""Sources of rows: hub data sets, TFDS, local files and the grammar."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def hub_is_reachable() -> bool:
 
     try:
         get_session().head(constants.ENDPOINT, timeout=REACH_SECONDS)
-    except Exception:  # whatever fails here would fail in `datasets`, after long retries
+    except Exception:  # any failure here would fail in `datasets` too, after long retries
         return False
     return True
 
@@ -81,7 +81,7 @@ def _load(*args: Any, **kwargs: Any) -> Any:
 
 @contextlib.contextmanager
 def _offline(wanted: bool) -> Iterator[None]:
-    """Keeps `datasets` from asking the hub, which it would do for half a minute."""
+    """Puts `datasets` offline, which otherwise retries the hub for half a minute."""
     from datasets import config
 
     before = config.HF_HUB_OFFLINE
@@ -94,7 +94,7 @@ def _offline(wanted: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _named(path: str, subset: str, split: str, reachable: bool) -> Iterator[None]:
-    """Turns the errors of `datasets` into one sentence about the source."""
+    """Converts errors of `datasets` into one sentence about the source."""
     from datasets.exceptions import DatasetsError
 
     try:
@@ -141,7 +141,7 @@ def _data_source(name: str, split: str, data_dir: str) -> Iterable[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The same with text for bytes and Python values for arrays."""
+    """Converts bytes to text and arrays to Python values."""
     if isinstance(value, bytes):
         return value.decode("utf-8")
     if isinstance(value, dict):
@@ -163,7 +163,7 @@ def hold_out(rows: Iterable[T], count: int, seed: int) -> tuple[list[T], Iterato
     sampling, Vitter 1985, algorithm R). The others may come out of order.
 
     Raises:
-      UserError: at the end, when no row is left beside the sample.
+      UserError: at the end, when no row is left after the sample.
     """
     held: list[T] = []
     return held, _others(rows, held, count, np.random.default_rng(seed))
@@ -238,9 +238,9 @@ def read(source: Rows, count: int = 0) -> list[Row]:
 
 
 def rows(source: Rows, count: int = 0) -> Iterator[Row]:
-    """Rows one after another, read when they are asked for.
+    """Streams the rows of a source.
 
-    `count` bounds the grammar alone, which has no end; text lines become `text`, or `source` and
+    `count` only bounds the grammar, which has no end; text lines become `text`, or `source` and
     `reference`, and the grammar's rows have `en` and `de`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a task must give: where its rows are, and how each becomes a prompt and a reference."""
+"""The interface of a task: its source of rows, and their prompts and references."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Task(abc.ABC):
     """How rows become prompts and references, and how outputs are scored."""
 
     source: ClassVar[Source | None]
-    """Its own, whose files are Parquet or JSON, as `datasets` runs no scripts; any other with the
-    same columns serves as well. None: there is no public data set to name."""
+    """Its own source, of Parquet or JSON files, as `datasets` runs no scripts. Another source with
+    the same columns works as well. None: there is no public data set."""
 
     reads: ClassVar[str]
-    """What a row must have, in words."""
+    """Describes the required columns of a row."""
 
     metric: ClassVar[str]
     """A name of `contracts.registry.METRICS`."""
 
     group: ClassVar[str] = ""
-    """The column by which results are told apart, where a row has it."""
+    """The column that results are grouped by, if a row has it."""
 
     example: ClassVar[Row]
-    """A row as the source has it."""
+    """A row of the source."""
 
     @abc.abstractmethod
     def prompt(self, row: Row) -> str:
@@ -61,7 +61,7 @@ class Task(abc.ABC):
         return row.get(self.group)
 
     def placed(self, row: Row, folder: Path) -> Row:
-        """The row of a local file, of files that it names those beside it seen from here."""
+        """The row of a local file, with relative file names resolved next to that file."""
         return row
 
     def reference(self, row: Row) -> Reference | None:
@@ -69,12 +69,12 @@ class Task(abc.ABC):
         return None
 
     def answer(self, row: Row) -> str | None:
-        """The text to learn, where it is another one than the reference."""
+        """The text to learn, if it differs from the reference."""
         return None
 
 
 class Translation(Task):
-    """A translation, asked as T5 was taught to be asked."""
+    """A translation with T5's prompt."""
 
     languages: ClassVar[tuple[str, str]]
     """Codes of `LANGUAGES`: from and to."""
@@ -90,19 +90,19 @@ class Translation(Task):
     def prompt(self, row: Row) -> str:
         source, target = self.languages
         start = f"translate {LANGUAGES[source]} to {LANGUAGES[target]}: "
-        return strip_prefix(start, columns.side(row, source, "source"))
+        return add_prefix(start, columns.side(row, source, "source"))
 
     def reference(self, row: Row) -> str:
         return columns.side(row, self.languages[1], "reference")
 
 
 class Continuation(Task):
-    """A line whose first words are given; lines without so many are not used."""
+    """The continuation of a line's first words; shorter lines are not used."""
 
     reads = "text"
     metric = "none"
     words: ClassVar[int]
-    """How many words are given."""
+    """Number of words in the prompt."""
 
     def prompt(self, row: Row) -> str:
         words = columns.text(row, "text").split()
@@ -123,11 +123,11 @@ def get_task(name: str) -> Task:
     return TASKS[name].cls()
 
 
-def strip_prefix(start: str, text: str) -> str:
-    """The text behind the beginning of a prompt; empty without a text."""
+def add_prefix(start: str, text: str) -> str:
+    """The prompt: `start` and the text; empty for a blank text."""
     return start + text if text.strip() else ""
 
 
 def question(row: Row) -> str:
     """A bare question for decoder-only models."""
-    return f"Q: {asked}\nA:" if (asked := columns.text(row, "question")).strip() else ""
+    return f"Q: {words}\nA:" if (words := columns.text(row, "question")).strip() else ""

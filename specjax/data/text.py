@@ -20,12 +20,12 @@ class Example:
     source: str
     reference: Reference | None = None
     answer: str | None = None  # the text to learn, where it is more than the reference
-    group: str | None = None  # what results are told apart by
-    earlier: tuple[str, ...] = ()  # the user's messages before it, which a model has yet to answer
+    group: str | None = None  # the group of its results
+    earlier: tuple[str, ...] = ()  # earlier messages of the user, which a model must answer first
 
     @property
     def output(self) -> str | None:
-        """The text that a model should learn to say."""
+        """The text that a model should learn to generate."""
         if self.answer is not None or self.reference is None:
             return self.answer
         return self.reference if isinstance(self.reference, str) else self.reference[0]
@@ -60,7 +60,7 @@ def stream_examples(
     reference_field: str = "reference",
     group_field: str = "",
 ) -> Iterator[Example]:
-    """The same one after another, read when they are asked for; an empty file has none."""
+    """As `read_examples`, but as a lazy stream; empty for an empty file."""
     if is_json(source_file):
         yield from _json_examples(source_file, source_field, reference_field, group_field)
     elif reference_file:
@@ -72,12 +72,12 @@ def stream_examples(
 
 
 def is_json(file: str) -> bool:
-    """Whether a file's ending says JSON or JSON lines, gzip or not."""
+    """Whether a file's ending is of JSON or JSON lines, gzip or not."""
     return Path(file.removesuffix(".gz")).suffix in (".jsonl", ".json")
 
 
 def read_lines(field: str, file: str) -> list[str]:
-    """All lines of a text file that hold text, without their ends.
+    """All lines of a text file that contain text, without line ends.
 
     Raises:
       UserError: when the file cannot be read, or holds no text.

@@ -1,9 +1,8 @@
 """The jobs that a config can name: decode, train, online, tune, sweep, selection, smaller ones.
 
-A job is a module with `run(config, workdir)` and `plan(config)` (`--dry_run`, which returns what
-plan.json shall hold, if anything); `JOBS` says where each is. Jobs of several files are packages;
-what all of them need of configs is in `config/`, and what the configs of papers share is in
-`recipes/`.
+A job is a module with `run(config, workdir)` and `plan(config)` (`--dry_run`, which returns the
+content of plan.json, if any); `JOBS` says where each is. Jobs of several files are packages; config
+handling that jobs share is in `config/`, recipes that the papers' configs share are in `recipes/`.
 """
 
 JOBS = {
@@ -26,4 +25,4 @@ JOBS = {
 """Modules of this package by the name that `config.experiment` gives."""
 
 DISTRIBUTED = ("decode", "train")
-"""Those that run as several processes: what they decide is the same in all of them."""
+"""Jobs that support several processes: every process takes the same decisions."""

@@ -1,4 +1,4 @@
-"""Compiling what a run will need while it still trains: training leaves processors idle."""
+"""Compiles programs in the background during training, which leaves processors idle."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ Task = Callable[[], None]
 
 @contextlib.contextmanager
 def compile_ahead(tasks: Sequence[Task]) -> Iterator[None]:
-    """Runs the tasks one after another in a thread, as far as they come before the block ends.
+    """Runs the tasks in order in a background thread until the block ends.
 
-    Then waits for the one that is running. What they compiled JAX finds by itself.
+    Waits at the end for the task that is running. JAX's cache holds the compiled programs.
     """
     with ThreadPoolExecutor(1) as pool:
-        begun = [pool.submit(task) for task in tasks]
+        futures = [pool.submit(task) for task in tasks]
         try:
             yield
         finally:
             pool.shutdown(cancel_futures=True)
-    for task in begun:
+    for task in futures:
         if not task.cancelled():
             task.result()
 
 
 def steps(setups: Sequence[Setup], batch: Arrays) -> list[Task]:
-    """Tasks that compile training steps, for batches of the shape of this one."""
+    """Tasks that compile training steps for the shape of this batch."""
     return [functools.partial(_compile_step, setup, batch) for setup in setups]
 
 
 def decodes(plan: Plan) -> list[Task]:
-    """Tasks that compile decodes, those of the first look first, for prompts that one bucket holds.
+    """Tasks that compile decodes of one prompt bucket, those of the first example first.
 
     None on a mesh, without a bucket, or for a strategy with tables: how large these are is not
     known yet.

@@ -25,7 +25,7 @@ from specjax.runtime.errors import UserError
 from specjax.runtime.files import write_csv
 
 TABLE = "engagement.csv"
-"""In the workdir, beside what a decode experiment leaves."""
+"""Files in the workdir, in addition to those of a decode experiment."""
 
 
 def run(config: ConfigDict, workdir: Path) -> list[dict[str, Any]]:
@@ -45,12 +45,12 @@ def run(config: ConfigDict, workdir: Path) -> list[dict[str, Any]]:
 
 
 def plan(config: ConfigDict) -> None:
-    """Prints what the experiment would need."""
+    """Prints the resources that the experiment would need."""
     decode.plan(to_decode_config(config))
 
 
 def to_decode_config(config: ConfigDict) -> ConfigDict:
-    """The decode experiment with one strategy for each drafter and threshold."""
+    """The decode config with one strategy for each drafter and threshold."""
     names = _drafters(config)
     strategies = {
         strategy(name, value): _oracle(name, value) for name in names for value in config.thresholds
@@ -59,7 +59,7 @@ def to_decode_config(config: ConfigDict) -> ConfigDict:
 
 
 def _oracle(model: str, threshold: float) -> dict[str, Any]:
-    """One token at a time, each under the target's eyes."""
+    """A strategy that drafts one token at a time; the target checks each."""
     drafting = {"drafter": "neural", "model": model, "length": 1}
     return drafting | {"rule": "oracle", "engage": float(threshold)}
 
@@ -77,10 +77,10 @@ def strategy(name: str, threshold: float) -> str:
 
 
 def rows(config: ConfigDict, strategies: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row for each drafter and threshold.
+    """Table rows, one for each drafter and threshold.
 
-    `engaged_percent` of the tokens are the target's; at `changed_percent` of them it wrote another
-    token than the drafter would have.
+    `engaged_percent` is the share of tokens that the target wrote; `changed_percent` is the share
+    where its token differs from the drafter's.
     """
     lines = []
     for name in _drafters(config):

@@ -1,4 +1,4 @@
-"""Fitting unigram and bigram tables, and how well they foretell held-out text."""
+"""Fits unigram and bigram tables and measures how well they predict held-out text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LINES: tuple[tuple[str, str, str], ...] = (
     ("bigram perplexity", "bigram_perplexity", ".2f"),
     ("bigram accuracy", "bigram_accuracy", ".4f"),
 )
-"""Words, field of ngram.json, format."""
+"""Label, field of ngram.json, format."""
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 
 def plan(config: ConfigDict) -> None:
-    """Prints what would be read and how large the table gets at most.
+    """Prints the data that would be read and the largest size of the table.
 
     Raises:
       UserError: when a field, the target or a file cannot be used.
@@ -109,7 +109,7 @@ def plan(config: ConfigDict) -> None:
 
 
 def check(config: ConfigDict) -> LanguageModel:
-    """Refuses fields that no run could use; returns the shape of the target.
+    """Validates the config; returns the target model without weights.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -129,7 +129,7 @@ def check(config: ConfigDict) -> LanguageModel:
 
 
 def rows(config: ConfigDict, model: LanguageModel) -> Iterator[list[str]]:
-    """Texts of each row like those that the target decodes, read when they are asked for."""
+    """Texts of each row in the target's output format, read lazily."""
     if config.text_file:
         lines = outputs("text_file", config.text_file)
         texts: Iterable[list[str]] = ([line] for line in lines if line)
@@ -138,7 +138,7 @@ def rows(config: ConfigDict, model: LanguageModel) -> Iterator[list[str]]:
 
 
 def outputs(field: str, file: str) -> Iterator[str]:
-    """Lines of a text file, or what `experiments.outputs` wrote as "reference" of each row.
+    """Lines of a text file, or the "reference" field of each JSONL row.
 
     Raises:
       UserError: when the file cannot be read, or a row has no such text.

@@ -1,4 +1,4 @@
-"""The pair of a config: its models with weights, or as shapes for a plan."""
+"""Loads the models of a config, or describes them by shapes for a plan."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from specjax.runtime.errors import UserError
 
 
 def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
-    """Every model of the config by its name, the target first, as its checkpoint has it.
+    """The loaded models of the config by name, the target first.
 
-    A quantized drafter of the target's own checkpoint shares with it what is not quantized.
+    A quantized drafter of the target's own checkpoint shares the target's other parameters.
 
     Raises:
       UserError: when a checkpoint is missing or cannot be loaded.
@@ -52,7 +52,7 @@ def load_models(config: ConfigDict) -> dict[str, LoadedModel]:
 
 
 def load_pair(config: ConfigDict) -> Pair:
-    """The config's drafters fitted to its target.
+    """The pair of the config: the target and its drafters, with shared ids aligned.
 
     Raises:
       UserError: when a model is missing or has too little in common with the target.
@@ -69,7 +69,7 @@ def load_pair(config: ConfigDict) -> Pair:
 
 
 def describe_models(config: ConfigDict) -> dict[str, LoadedModel]:
-    """Every model of the config by its name, the target first, with shapes for parameters.
+    """The models of the config by name with shapes for parameters, the target first.
 
     Reads configuration files only.
     """
@@ -78,12 +78,12 @@ def describe_models(config: ConfigDict) -> dict[str, LoadedModel]:
 
 
 def describe_pair(config: ConfigDict) -> Pair:
-    """The config's pair with shapes for parameters, heads padded if the config says so.
+    """The config's pair with shapes for parameters; pads heads if configured.
 
     Reads configuration files only.
 
     Raises:
-      UserError: when a model cannot be used in its place.
+      UserError: when a model cannot be used in its role.
     """
     models = _describe(config)
     target = models.pop(TARGET)
@@ -110,7 +110,7 @@ def _describe(config: ConfigDict) -> dict[str, LoadedModel]:
 
 
 def _pad_heads(config: ConfigDict, name: str, entry: LoadedModel) -> LoadedModel:
-    """The model with the heads of zeros that it needs; a copy of the target is made of its own."""
+    """The model with zero heads added; a copy of the target is made of the padded target."""
     wide = pad_model(entry.model, get_ways(config, name))
     if wide is entry.model:
         return entry

@@ -52,19 +52,19 @@ DONE = "trained.json"
 MODELS = ("target", "drafter")
 
 Later = Callable[[], list[ahead.Task]]
-"""What to compile for the models while they are trained."""
+"""Programs to compile for the models while they are trained."""
 
 GIVEN = ("target", "drafter", "task", "source_file", "reference_file", "ngram_file")
-"""Fields that the quickstart fills with what it made."""
+"""Fields that the quickstart fills with its own files."""
 
 DEEP_RATE = 2e-3
 """Learning rate of the target's last steps."""
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
-    """Trains what is not there yet and runs the decode experiment.
+    """Trains the missing models and runs the decode experiment.
 
-    What the workdir holds of the same config is only shown.
+    Results of the same config in the workdir are only shown.
     """
     planned = check(config)
     check_decode_memory(config, planned.pair, planned.strategies)
@@ -86,13 +86,13 @@ def grammar_pair(
 ) -> tuple[LoadedModel, LoadedModel]:
     """The quickstart's English-German target and drafter, trained into a folder without network.
 
-    As it stands this takes less than three minutes on two CPU cores; fewer `steps` of training or
-    decoder `layers` of the target take less. What the folder has by the same settings is only
-    loaded. Beside `target` and `drafter` it holds sentences that neither has seen, `test.en` and
-    `test.de`, and the German training text, `train.de`.
+    With the defaults this takes less than three minutes on two CPU cores; fewer `steps` or decoder
+    `layers` of the target take less. A folder of the same settings is only loaded. Next to `target`
+    and `drafter` it holds sentences that neither has seen, `test.en` and `test.de`, and the German
+    training text, `train.de`.
 
     Raises:
-      UserError: when an argument is of no use.
+      UserError: when an argument is invalid.
     """
     check_integer("steps", steps, 1)
     check_integer("layers", layers, 1)
@@ -105,7 +105,7 @@ def grammar_pair(
 
 
 def make_pair(training: ConfigDict, workdir: Path, later: Later | None = None) -> bool:
-    """Trains the pair and writes its corpus; True when the workdir has both already.
+    """Trains the pair and writes its corpus; returns True when both exist already.
 
     `later` is as in `train_pair`.
     """
@@ -121,12 +121,12 @@ def make_pair(training: ConfigDict, workdir: Path, later: Later | None = None) -
 
 
 def plan(config: ConfigDict) -> None:
-    """Prints what decoding with the models would need."""
+    """Prints the resources that decoding with the models would need."""
     show_plan(check(config))
 
 
 def check(config: ConfigDict) -> Plan:
-    """The decodes of the models as they will be, if every field is one that a run could use.
+    """Validates the config; returns the plan of decoding with the trained models.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -158,7 +158,7 @@ def check(config: ConfigDict) -> Plan:
 
 
 def check_given(config: ConfigDict) -> None:
-    """Refuses models and texts of the user's, which the quickstart would not look at.
+    """Refuses models and texts of the user, which the quickstart would ignore.
 
     Raises:
       UserError: naming the field and the config that reads it.
@@ -173,7 +173,7 @@ def check_given(config: ConfigDict) -> None:
 
 
 def read_trained_settings(workdir: Path) -> dict[str, Any] | None:
-    """Settings of the finished training in a workdir, None when there is none."""
+    """Settings of the finished training in a workdir; None when there is none."""
     try:
         return json.loads((workdir / DONE).read_text("utf-8"))
     except (OSError, json.JSONDecodeError):
@@ -185,8 +185,8 @@ def train_pair(
 ) -> None:
     """Trains the tokenizer, the target, and a drafter that begins as the target's first layers.
 
-    Depth costs as much in every training step as in every decoding step, so the target gets most
-    of its layers for the last steps only. `later` says what to compile meanwhile.
+    Depth costs as much in every training step as in every decoding step, so the target gets most of
+    its layers for the last steps only. `later` gives the programs to compile meanwhile.
     """
     tokenizer, batches = encode_pairs(settings, pairs)
     model = make_model_shape(settings.target, len(tokenizer))
@@ -209,13 +209,13 @@ def train_pair(
 
 
 def describe_trained_models(settings: ConfigDict, model: T5) -> tuple[T5, LanguageModel]:
-    """The deeper target that `model` becomes, and the drafter of its first layers."""
+    """The deeper target grown from `model`, and the drafter of its first layers."""
     kept = layers_to_keep(settings.drafter)
     return deepen_shape(model, settings.target.deep_layers), take_layers_shape(model, *kept)
 
 
 def setups(settings: ConfigDict, model: T5) -> list[Setup]:
-    """The training of the target, of the deeper one if it has steps, and of the drafter."""
+    """Training setups of the target, of the deeper target if it has steps, and of the drafter."""
     target, (deeper, small) = settings.target, describe_trained_models(settings, model)
     last = {"steps": target.deep_steps, "learning_rate": DEEP_RATE, "warmup": target.warmup}
     return [
@@ -226,16 +226,16 @@ def setups(settings: ConfigDict, model: T5) -> list[Setup]:
 
 
 def make_setup(model: LanguageModel, settings: Mapping[str, Any]) -> Setup:
-    """The training of one stage."""
+    """Training setup of one stage."""
     numbers = settings["steps"], settings["learning_rate"]
     optimizer = Optimizer(*numbers, name="relative_adam", warmup=settings["warmup"])
     return Setup(model, CrossEntropy(), optimizer)
 
 
 def encode_pairs(settings: ConfigDict, pairs: list[grammar.Pair]) -> tuple[Any, Batches]:
-    """A tokenizer of the training text, and the batches of it.
+    """Trains a tokenizer and encodes the training text into batches.
 
-    Longer sentences are left out: one shape is compiled.
+    Longer sentences are left out, so that one shape is compiled.
     """
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     tokenizer = train_tokenizer([*sources, *targets], settings.vocab_size)
@@ -243,8 +243,8 @@ def encode_pairs(settings: ConfigDict, pairs: list[grammar.Pair]) -> tuple[Any, 
     short = [pair for pair in ids if max(map(len, pair)) <= settings.most_tokens]
     if len(short) < settings.batch_size:
         raise UserError(
-            f"config.training.most_tokens is {settings.most_tokens}, which {len(short)} of"
-            f" {len(pairs)} sentences keep to; it must leave config.training.batch_size,"
+            f"config.training.most_tokens is {settings.most_tokens}, and {len(short)} of"
+            f" {len(pairs)} sentences fit into it; it must leave config.training.batch_size,"
             f" {settings.batch_size}"
         )
     model = make_model_shape(settings.target, len(tokenizer))
@@ -259,23 +259,23 @@ def encode_pairs(settings: ConfigDict, pairs: list[grammar.Pair]) -> tuple[Any, 
 
 
 def batches_since(batches: Batches, first: int) -> Callable[[int], Iterator[Arrays]]:
-    """Batches of a stage that begins with those of step `first`."""
+    """Batches of a stage from step `first` on."""
     return lambda step: batches.since(first + step)
 
 
 def layers_to_keep(drafter: ConfigDict) -> tuple[range, range]:
-    """The target's decoder and encoder layers that the drafter begins with."""
+    """The target's decoder and encoder layers that initialize the drafter."""
     return range(drafter.num_decoder_layers), range(drafter.num_layers)
 
 
 def make_model_shape(settings: ConfigDict, vocab_size: int) -> T5:
-    """The target that training starts with."""
+    """The untrained target model."""
     shape = {f.name: settings[f.name] for f in dataclasses.fields(T5Config) if f.name in settings}
     return T5(T5Config(vocab_size=vocab_size, tied=True, scale_outputs=True, **shape))
 
 
 def write_corpus(settings: ConfigDict, pairs: list[grammar.Pair], workdir: Path) -> None:
-    """Held-out sentences to decode, and training text for n-grams."""
+    """Writes held-out sentences to decode and training text for n-grams."""
     held_out = grammar.pairs("test", settings.test_examples, most_words=settings.most_words)
     write_lines(workdir / "test.en", [pair.source for pair in held_out])
     write_lines(workdir / "test.de", [pair.target for pair in held_out])
@@ -288,7 +288,7 @@ def write_lines(file: Path, lines: list[str]) -> None:
 
 
 def add_files(config: ConfigDict, workdir: Path) -> ConfigDict:
-    """The decode config that reads what the workdir holds."""
+    """The decode config that reads the models and texts of the workdir."""
     made = config.copy_and_resolve_references()
     with made.unlocked():
         made.target, made.drafter = str(workdir / "target"), str(workdir / "drafter")

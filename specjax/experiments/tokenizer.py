@@ -1,4 +1,4 @@
-"""Training a tokenizer for own data, and how well it fits lines that it has not seen."""
+"""Trains a tokenizer on the user's data and evaluates it on held-out lines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _WORDS = {
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
-    """Trains a tokenizer into workdir/tokenizer; returns its figures.
+    """Trains a tokenizer into workdir/tokenizer; returns its statistics.
 
     Raises:
       UserError: when a field or the text cannot be used.
@@ -62,7 +62,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 
 def plan(config: ConfigDict) -> None:
-    """Prints what would be trained and from what.
+    """Prints the tokenizer that would be trained and its data.
 
     Raises:
       UserError: when a field or a file cannot be used.
@@ -74,7 +74,7 @@ def plan(config: ConfigDict) -> None:
 
 
 def check(config: ConfigDict) -> None:
-    """Refuses fields that no run could use.
+    """Validates the config.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -90,12 +90,12 @@ def check(config: ConfigDict) -> None:
 
 
 def text_files(config: ConfigDict) -> list[str]:
-    """The files that `config.text_files` names."""
+    """The list of files in `config.text_files`."""
     return [name.strip() for name in config.text_files.split(",") if name.strip()]
 
 
 def texts(config: ConfigDict) -> Iterator[str]:
-    """What the tokenizer is trained on, read when it is asked for; `examples` counts rows."""
+    """Texts to train the tokenizer on, read lazily; at most `examples` rows."""
     if config.text_files:
         lines = (files.text_lines("text_files", file) for file in text_files(config))
         all_texts = itertools.islice(itertools.chain.from_iterable(lines), config.examples or None)

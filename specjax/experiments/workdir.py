@@ -1,6 +1,6 @@
-"""What a workdir holds: the settings of its run, rows that outlive a kill, finished results.
+"""Files of a workdir: settings of its run, rows of an interrupted run, finished results.
 
-The first line of a file of rows says of what run they are.
+The first line of a file of rows describes their run.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from specjax.runtime.files import expand_path, whole_lines, write_json, write_ro
 def resume_rows(
     file: Path, run: Mapping[str, Any]
 ) -> Iterator[tuple[list[dict[str, Any]], TextIO | None]]:
-    """The rows of an earlier run that was killed, and where to write more (`write_row`).
+    """The rows of an interrupted run and the file to append to (`write_row`).
 
-    The file is removed when the body ends well. One of another `run` is written anew. Only the
+    The file is removed when the body succeeds. A file of another `run` is overwritten. Only the
     first process writes.
 
     Raises:
-      UserError: when it is damaged.
+      UserError: when the file is damaged.
     """
     run = json.loads(json.dumps(run))
     entries = processes.from_first(whole_lines(file) if processes.is_first() else [])
@@ -49,7 +49,7 @@ def resume_rows(
 
 
 def describe_run(config: ConfigDict, prompts: Sequence[Prompt]) -> dict[str, Any]:
-    """What the decodes of a run depend on, and their times."""
+    """Everything that the outputs and times of a run depend on."""
     fields = config.to_dict()
     return {
         "config": fields,
@@ -60,19 +60,19 @@ def describe_run(config: ConfigDict, prompts: Sequence[Prompt]) -> dict[str, Any
 
 
 def file_stamps(config: ConfigDict) -> dict[str, dict[str, list[int]]]:
-    """Sizes and times of the files, and of those in the folders, that a config names."""
+    """Sizes and modification times of all files and folders in a config."""
     names = dict.fromkeys(_texts(config.to_dict()))
     stamps = {name: _stamps(expand_path(name)) for name in names}
     return {name: files for name, files in stamps.items() if files}
 
 
 def _bytes(prompt: Prompt) -> bytes:
-    heard = isinstance(prompt, np.ndarray)
-    return prompt.tobytes() if heard else json.dumps(prompt).encode()
+    is_audio = isinstance(prompt, np.ndarray)
+    return prompt.tobytes() if is_audio else json.dumps(prompt).encode()
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in a config that are not empty: some name files."""
+    """All non-empty strings in a config; some are file names."""
     if isinstance(value, Mapping):
         for inner in value.values():
             yield from _texts(inner)
@@ -81,7 +81,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _stamps(path: Path) -> dict[str, list[int]]:
-    """Size and time of a file, or of those in a folder; nothing when there is none."""
+    """Size and time of a file or of a folder's files; nothing when it is missing."""
     try:
         files = path.iterdir() if os.path.isdir(path) else [path]
         stats = {file.name: file.stat() for file in sorted(files)}
@@ -91,11 +91,11 @@ def _stamps(path: Path) -> dict[str, list[int]]:
 
 
 SETTINGS = "settings.json"
-"""In the workdir: the config of the run that it holds."""
+"""File in the workdir: the config of its run."""
 
 
 def write_settings(config: ConfigDict, workdir: Path) -> None:
-    """Makes the workdir one of this config."""
+    """Writes the config of the run into the workdir."""
     workdir.mkdir(parents=True, exist_ok=True)
     write_json(workdir / SETTINGS, to_json_settings(config))
 
@@ -106,7 +106,7 @@ def to_json_settings(config: ConfigDict) -> dict[str, Any]:
 
 
 def check_settings(config: ConfigDict, workdir: Path, free: Sequence[str] = ()) -> None:
-    """Refuses a workdir that holds a run of another config, but for its `free` fields."""
+    """Refuses a workdir of another config; `free` fields may differ."""
     file = workdir / SETTINGS
     try:
         before = json.loads(file.read_text("utf-8")) if file.exists() else to_json_settings(config)
@@ -118,11 +118,11 @@ def check_settings(config: ConfigDict, workdir: Path, free: Sequence[str] = ()) 
         raise UserError(
             f"{str(file)!r} cannot be read ({reason}); give another --workdir, or remove that one"
         )
-    held, wanted = (
+    held, requested = (
         {field: value for field, value in side.items() if field not in free}
         for side in (before, to_json_settings(config))
     )
-    for field, (old, new) in differences(held, wanted):
+    for field, (old, new) in differences(held, requested):
         raise UserError(
             f"{str(workdir)!r} holds a run with {field} {old!r}, this config has {new!r}; give"
             " another --workdir, or remove that one"
@@ -132,7 +132,7 @@ def check_settings(config: ConfigDict, workdir: Path, free: Sequence[str] = ()) 
 def differences(
     first: Any, second: Any, where: str = "config", missing: Any = None
 ) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Dotted paths at which two trees differ, with both values; absent ones are `missing`."""
+    """Dotted paths at which two trees differ, with both values; absent values are `missing`."""
     if isinstance(first, dict) and isinstance(second, dict):
         for key in dict.fromkeys([*first, *second]):
             both = first.get(key, missing), second.get(key, missing)
@@ -142,25 +142,25 @@ def differences(
 
 
 RESULTS = "results.json"
-"""In the workdir of a run that has ended."""
+"""File in the workdir of a finished run."""
 
 _PLANNING = ("acceptance", "overwrite", "topology")
-"""Fields on which no result depends."""
+"""Fields that do not affect results."""
 
 _MISSING = object()
 
 
 def read_finished(config: ConfigDict, workdir: Path) -> dict[str, Any] | None:
-    """The results of an earlier run of the same config; None when there is something to run.
+    """The results of a finished run of the same config; None when there are none.
 
-    With `config.overwrite` there always is.
+    With `config.overwrite` it is always None.
 
     Raises:
       UserError: when the workdir holds results of another run, naming what differs first.
     """
     if config.overwrite:
         return None
-    # The first process alone looks: other hosts may see other files, and all must do the same.
+    # Only the first process checks: other hosts may see other files, and all must agree.
     content, refusal = processes.from_first(
         _found(config, workdir) if processes.is_first() else None
     )
@@ -175,7 +175,7 @@ def read_finished(config: ConfigDict, workdir: Path) -> dict[str, Any] | None:
 
 
 def _found(config: ConfigDict, workdir: Path) -> tuple[dict[str, Any] | None, str]:
-    """The results of a workdir if they are of this config, and why they must not be overwritten."""
+    """Results of this config in a workdir, and the reason not to overwrite other ones."""
     file = workdir / RESULTS
     if not file.is_file():
         return None, ""
@@ -195,7 +195,7 @@ def _found(config: ConfigDict, workdir: Path) -> tuple[dict[str, Any] | None, st
 
 
 def describe_difference(content: Mapping[str, Any], config: ConfigDict) -> str:
-    """How the run of a results.json differs from that of a config, in words; empty: not at all."""
+    """Describes how the run of a results.json differs from a config; empty: not at all."""
     now, before = (
         {name: value for name, value in side.items() if name not in _PLANNING}
         for side in (to_json_settings(config), content["config"])
@@ -214,7 +214,7 @@ def describe_difference(content: Mapping[str, Any], config: ConfigDict) -> str:
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    """The content of a results.json; None when it is something else."""
+    """The content of a results.json; None for any other file."""
     try:
         content = json.loads(file.read_text("utf-8"))
         return content if isinstance(content["config"], dict) else None

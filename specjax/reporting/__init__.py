@@ -1,1 +1,1 @@
-"""What a run shows: tables of the terminal, the HTML page, plots of one look (`plots/style.py`)."""
+"""Reports of a run: terminal tables, the HTML page, plots of one style (`plots/style.py`)."""

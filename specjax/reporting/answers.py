@@ -1,6 +1,6 @@
-"""What a newcomer asks of a run: which is fastest, is it exact, why not faster.
+"""Answers to three questions about a run: which is fastest, is it exact, why not faster.
 
-Sentences from results.json; names stand in backticks, which the page turns into code.
+Sentences from results.json; names are in backticks, which the page renders as code.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from specjax.reporting.causes import (
 )
 from specjax.reporting.summary import Strategies, main_metric
 
-TOLD = 4
-"""Strategies that get a sentence of their own; the tables have them all."""
+MOST = 4
+"""Most strategies with their own sentence; the tables list all."""
 
 
 class Answer(NamedTuple):
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 
 def answers(results: Mapping[str, Any]) -> list[Answer]:
-    """The three questions, in the order in which they are asked."""
+    """The three questions and answers, in order."""
     strategies = results["strategies"]
     return [
         Answer("Which is fastest?", *fastest(strategies)),
@@ -45,7 +45,7 @@ def answers(results: Mapping[str, Any]) -> list[Answer]:
 
 
 def fastest(strategies: Strategies) -> tuple[str, list[str]]:
-    """The fastest strategies against each baseline, those that keep its output first."""
+    """The fastest strategies over each baseline, lossless ones first."""
     groups = group_by_baseline(strategies)
     if not groups:
         times = [f"{milliseconds(one)} with `{name}`" for name, one in strategies.items()]
@@ -55,7 +55,7 @@ def fastest(strategies: Strategies) -> tuple[str, list[str]]:
 
 
 def _winner(strategies: Strategies, base: str, others: Sequence[str]) -> str:
-    """The name to remember: of a lossless strategy where there is one."""
+    """The headline: the best lossless strategy if there is one."""
     kept = [name for name in others if strategies[name]["lossless"]]
     best = (kept or others)[0]
     pace = f"{strategies[best]['speedup']:.2f} times as fast as the target alone"
@@ -92,7 +92,7 @@ def _choice(strategies: Strategies, base: str) -> str:
 
 
 def _best(strategies: Strategies, name: str, base: str) -> str:
-    """The fastest lossless strategy, and whether it is faster than its baseline at all."""
+    """The fastest lossless strategy, and whether it is faster than its baseline."""
     entry = strategies[name]
     if faster(entry) is False:
         baseline = f" ({milliseconds(strategies[base])})" if base in strategies else ""
@@ -112,7 +112,7 @@ def _pace(strategies: Strategies, name: str, base: str) -> str:
 
 
 def _rivals(strategies: Strategies, kept: Sequence[str]) -> list[str]:
-    """Lossless strategies whose intervals reach that of the best one."""
+    """Lossless strategies whose intervals overlap that of the best one."""
     best = interval(strategies[kept[0]])
     if best is None:
         return []
@@ -126,7 +126,7 @@ def _rivals(strategies: Strategies, kept: Sequence[str]) -> list[str]:
 
 
 def exact(strategies: Strategies, examples: int) -> tuple[str, list[str]]:
-    """Token differences of lossless strategies, and what the lossy ones cost in quality."""
+    """Token differences of lossless strategies, and quality loss of lossy ones."""
     drafting = [name for others in group_by_baseline(strategies).values() for name in others]
     if not drafting:
         return "Yes, nothing was drafted", ["Every token is the target's own."]
@@ -135,9 +135,9 @@ def exact(strategies: Strategies, examples: int) -> tuple[str, list[str]]:
     greedy = {n: strategies[n] for n in kept if not is_sampled(strategies[n])}
     drawn = [n for n in kept if is_sampled(strategies[n])]
     said = [*_same(greedy, examples), *_different(greedy, examples), *_drawn(drawn)]
-    said += [_lossy(strategies, name) for name in lossy[:TOLD]]
-    if len(lossy) > TOLD:
-        said.append(f"The table has {len(lossy) - TOLD} more lossy strategies.")
+    said += [_lossy(strategies, name) for name in lossy[:MOST]]
+    if len(lossy) > MOST:
+        said.append(f"The table has {len(lossy) - MOST} more lossy strategies.")
     return _verdict(greedy, drawn, lossy, examples), said
 
 
@@ -166,7 +166,7 @@ def _same(greedy: Strategies, examples: int) -> list[str]:
     same = [name for name, entry in greedy.items() if not _differing(entry, examples)[0]]
     if not same:
         return []
-    return [f"{names(same, TOLD)} gave the target's own tokens in all {examples} examples."]
+    return [f"{names(same, MOST)} gave the target's own tokens in all {examples} examples."]
 
 
 def _different(greedy: Strategies, examples: int) -> list[str]:
@@ -194,13 +194,13 @@ def _drawn(drawn: Sequence[str]) -> list[str]:
         return []
     verb, whose = ("draws", "its") if len(drawn) == 1 else ("draw", "their")
     return [
-        f"{names(drawn, TOLD)} {verb} tokens at random, so no two runs need agree; {whose} rule"
+        f"{names(drawn, MOST)} {verb} tokens at random, so no two runs need agree; {whose} rule"
         " keeps the target's distribution by construction."
     ]
 
 
 def _lossy(strategies: Strategies, name: str) -> str:
-    """What a lossy strategy changed: texts, and the score by the first metric."""
+    """Changed texts of a lossy strategy, and its score by the first metric."""
     entry = strategies[name]
     same = entry.get("identical_to_target")
     texts = "" if same is None else f" {same:.1%} of its texts are the target's own;"

@@ -1,4 +1,4 @@
-"""Why a strategy is as fast as it is, and what each of its costs would give if it vanished."""
+"""Explains a strategy's speed, and estimates the gain of removing each of its costs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from specjax.reporting.summary import Strategies
 
 BASELINE = "autoregressive"
-"""What older results, which do not name baselines, are compared with."""
+"""Baseline of older results, which do not name one."""
 
 
 IN_PLACE = "in place"
-"""`predicted.priced` of rounds priced by decodes instead of by their calls, timed alone."""
+"""`predicted.priced` of rounds priced by decodes instead of by separately timed calls."""
 
 
 def baseline(entry: Mapping[str, Any]) -> str:
@@ -21,7 +21,7 @@ def baseline(entry: Mapping[str, Any]) -> str:
 
 
 def group_by_baseline(strategies: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Strategies by their baseline, the fastest first; baselines that nobody has are left out."""
+    """Strategies by their baseline, the fastest first; unused baselines are left out."""
     groups: dict[str, list[str]] = {}
     for name in sorted(strategies, key=lambda name: strategies[name]["ms_per_token"]):
         if baseline(strategies[name]) != name:
@@ -31,18 +31,18 @@ def group_by_baseline(strategies: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
 
 def is_sampled(entry: Mapping[str, Any]) -> bool:
-    """Whether its tokens are drawn at random, so that no two runs need agree."""
+    """Whether a strategy samples, so that runs need not agree."""
     return entry.get("identical_to_target") is None
 
 
 def interval(entry: Mapping[str, Any]) -> tuple[float, float] | None:
-    """The 95% interval of the speedup; None where there were too few batches."""
+    """The 95% interval of the speedup; None if there were too few batches."""
     low, high = entry.get("speedup_low"), entry.get("speedup_high")
     return None if low is None or high is None else (low, high)
 
 
 def faster(entry: Mapping[str, Any]) -> bool | None:
-    """Whether it is faster than its baseline; None when the interval holds both."""
+    """Whether a strategy is faster than its baseline; None if the interval contains 1."""
     low, high = interval(entry) or (entry["speedup"], entry["speedup"])
     return None if low <= 1 <= high and low != high else entry["speedup"] > 1
 
@@ -60,12 +60,12 @@ def milliseconds(entry: Mapping[str, Any]) -> str:
 
 
 def digits(value: float) -> str:
-    """A number to three digits, without an exponent."""
+    """A number with three digits, without an exponent."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.{3 if value < 1 else 2}f}"
 
 
 def names(all_names: Sequence[str], most: int = 4) -> str:
-    """Names in backticks as a list; behind `most` of them the others are counted."""
+    """A list of names in backticks; after `most` of them only a count."""
     shown = [f"`{name}`" for name in all_names[:most]]
     if len(all_names) > most:
         shown.append(f"{len(all_names) - most} more")
@@ -74,15 +74,15 @@ def names(all_names: Sequence[str], most: int = 4) -> str:
 
 
 AS_PREDICTED = 15
-"""Percent that a good prediction may be off."""
+"""Largest error of a good prediction, in percent."""
 
 LITTLE = 1.03
-"""Times as fast; what gains less is not worth a sentence."""
+"""Smallest speedup that is worth a sentence."""
 
 LEVERS = {
     "drafts": (
         "Rejected drafts",
-        "if every drafted token had stood",
+        "if every drafted token had been accepted",
         "a drafter closer to the target, as one trained on its texts, or shorter drafts where it is"
         " unsure",
     ),
@@ -98,17 +98,17 @@ LEVERS = {
         "a smaller drafter, or shorter drafts",
     ),
     "fixed": (
-        "What every text costs once",
+        "Fixed cost of every text",
         "without reading prompts and starting programs, on both sides",
         "longer texts, or fewer and larger batches",
     ),
     "rest": (
         "Work between the model calls",
         "without the work between model calls",
-        "larger models or larger batches, beside which it weighs less",
+        "larger models or larger batches, where it matters less",
     ),
 }
-"""What costs, the condition without it, and what helps."""
+"""Costs, the condition without each, and advice."""
 
 
 def why_not_faster(strategies: Strategies) -> tuple[str, list[str]]:
@@ -135,7 +135,7 @@ def _accepted(name: str, entry: Mapping[str, Any]) -> str:
 
 
 def _round(entry: Mapping[str, Any]) -> list[str]:
-    """What a round costs, so that tokens over cost are the measured speedup."""
+    """The cost of a round: tokens over cost are the measured speedup."""
     loop = (entry.get("predicted") or {}).get("measured")
     tokens = entry["tokens_per_target_call"]
     if not loop or not tokens:
@@ -144,14 +144,14 @@ def _round(entry: Mapping[str, Any]) -> list[str]:
     return [
         f"But a round, which drafts and checks, takes as long as {cost:.2f} single steps of the"
         f" target: {tokens:.2f} / {cost:.2f} makes {loop:.2f} times as fast, and"
-        f" {entry['speedup']:.2f} with what every text costs once."
+        f" {entry['speedup']:.2f} with the fixed cost of every text."
     ]
 
 
 def _parts(entry: Mapping[str, Any]) -> dict[str, float]:
     """Seconds by field of `time`, none below zero; empty where calls have no price.
 
-    Calls that were dearer when timed alone than in the run are scaled to what the run took.
+    Calls that took longer when timed alone are scaled to the time of the run.
     """
     time = entry.get("time") or {}
     if not time.get("total") or time.get("target") is None:
@@ -180,7 +180,7 @@ def _shares(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _predicted(entry: Mapping[str, Any]) -> list[str]:
-    """Prediction against measurement, and which way rounds were priced."""
+    """Compares prediction and measurement, and says how rounds were priced."""
     predicted = entry.get("predicted") or {}
     error, expected = predicted.get("error_percent"), predicted.get("with_v")
     if error is None or expected is None:
@@ -196,7 +196,7 @@ def _predicted(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _calls_alone(predicted: Mapping[str, Any]) -> list[str]:
-    """What calls timed alone are of a round in place; nothing where rounds were not priced so."""
+    """Compares separately timed calls with a round in the loop; empty if not measured."""
     if predicted.get("priced") != IN_PLACE:
         return []
     return [
@@ -227,13 +227,13 @@ def what_if(entry: Mapping[str, Any], base: Mapping[str, Any] | None) -> dict[st
 
 
 def _dropped(entry: Mapping[str, Any]) -> float:
-    """Share of the rounds that would not be there if no drafted token had been dropped."""
+    """Share of the rounds that only exist because drafted tokens were rejected."""
     dropped = (entry.get("handovers") or {}).get("dropped") or 0
     return dropped / (entry["tokens"] + dropped)
 
 
 def _widths(entry: Mapping[str, Any], base: Mapping[str, Any] | None) -> float:
-    """Share of the target's time that a round takes beyond a round of the baseline.
+    """Share of the target's time in excess of a baseline round.
 
     Baselines feed one token a round.
     """
@@ -256,7 +256,7 @@ def _short(entry: Mapping[str, Any], gains: Mapping[str, float]) -> str:
 
 
 def _help(gains: Mapping[str, float], speedup: float) -> list[str]:
-    """The two costs that weigh most, as an estimate, with what to do about each."""
+    """Estimates of the two largest costs, with advice about each."""
     said = []
     for lever in [lever for lever in gains if gains[lever] > LITTLE * speedup][:2]:
         _, condition, advice = LEVERS[lever]

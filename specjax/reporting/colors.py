@@ -1,4 +1,4 @@
-"""The palette of plots, pages and notebooks; without matplotlib, whose backend is the user's."""
+"""The palette of plots, pages and notebooks; does not import matplotlib."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 BLUE, VERMILION, GREEN, PINK = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 SKY, AMBER, GREY, DARK = "#56b4e9", "#e69f00", "#8c8c8c", "#1a1a1a"
-"""The colors of Okabe and Ito, which color-blind readers tell apart, without yellow."""
+"""The color-blind safe palette of Okabe and Ito, without yellow."""
 
 TARGET = BLUE
-"""The target's color wherever models are told apart; drafters take those of `DRAFTERS`."""
+"""The target's color; drafters have those of `DRAFTERS`."""
 
 DRAFTERS = (GREEN, VERMILION, PINK, AMBER, SKY)
 

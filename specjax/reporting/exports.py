@@ -1,4 +1,4 @@
-"""Results to take home: results.csv for pandas, table.tex for a paper, table.md for an issue."""
+"""Exports results: results.csv for pandas, table.tex for a paper, table.md for an issue."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from specjax.reporting.summary import Table, summary
 from specjax.runtime.files import write_csv, write_text
 
 CSV, LATEX, MARKDOWN = "results.csv", "table.tex", "table.md"
-"""In the workdir, beside results.json."""
+"""Files in the workdir, next to results.json."""
 
 RUN_FIELDS = ("target", "drafter", "batch_size", "dtype", "max_new_tokens", "seed")
-"""Fields of the config that every row of the CSV repeats, so that runs can be put together."""
+"""Config fields that every row of the CSV repeats, so that runs can be concatenated."""
 
 FIELDS = (
     "lossless",
@@ -58,7 +58,7 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&$])")
 
 
 def write_tables(content: Mapping[str, Any], workdir: Path) -> None:
-    """Writes the three files from what results.json holds."""
+    """Writes the three files from the content of results.json."""
     table = summary(content["strategies"])
     title = f"{content['data']['name'] or 'decoding'}, {content['data']['examples']} examples"
     write_csv(workdir / CSV, csv_rows(content))
@@ -111,7 +111,7 @@ def _lengths(evaluation: Mapping[str, Any] | None) -> dict[str, float | None]:
 
 
 def latex(table: Table, title: str) -> str:
-    """A tabular for booktabs, to be read with `\\input`."""
+    """A booktabs tabular for `\\input`."""
     lines = [" & ".join(map(latex_text, row)) + r" \\" for row in (table.head, *table.rows)]
     columns = "l" + "r" * (len(table.head) - 1)
     return "\n".join(
@@ -145,12 +145,12 @@ def markdown(table: Table, title: str) -> str:
 
 
 def latex_text(text: str) -> str:
-    """A text that LaTeX sets as it is."""
+    """Escapes a text for LaTeX."""
     return "".join(_LATEX.get(letter, letter) for letter in _one_line(text))
 
 
 def markdown_text(text: str) -> str:
-    """A text that Markdown shows as it is."""
+    """Escapes a text for Markdown."""
     return _MARKDOWN.sub(r"\\\1", _one_line(text))
 
 

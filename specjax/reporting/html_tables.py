@@ -18,7 +18,7 @@ from specjax.reporting.table import (
 )
 
 Results = Mapping[str, Any]
-"""What results.json holds; fields that older runs lack leave their sections out."""
+"""The content of results.json; sections of missing fields (older runs) are left out."""
 
 
 def summary_table(strategies: Mapping[str, Any]) -> str:
@@ -46,7 +46,7 @@ def speed_table(strategies: Mapping[str, Any]) -> str:
 
 
 def _rows(entries: Mapping[str, Any], columns: list[tuple[str, str, str]], *path: str) -> list:
-    """A row for each entry that has something at `path`; cells by (heading, field, format)."""
+    """A row for each entry with a value at `path`; cells by (heading, field, format)."""
     rows = []
     for name, entry in entries.items():
         for part in path:
@@ -62,7 +62,7 @@ def _table(caption: str, columns: list[tuple[str, str, str]], rows: list[list[st
 
 
 def prediction_table(strategies: Mapping[str, Any]) -> str:
-    """Predicted speedups beside the measured ones, and which way rounds were priced."""
+    """Predicted and measured speedups, and how rounds were priced."""
     columns = [
         ("Theorem 3.8", "theorem_3_8", ".2f"),
         ("calls timed alone", "calls_alone", ".2f"),
@@ -112,7 +112,7 @@ def rounds_table(strategies: Mapping[str, Any]) -> str:
 
 
 def handovers_table(strategies: Mapping[str, Any]) -> str:
-    """How often small and large models handed over."""
+    """Handovers between small and large models."""
     columns = list(HANDOVERS)
     caption = (
         "Calls of the large model (L) after an unsure or a full draft, and of the small one (S);"
@@ -122,14 +122,14 @@ def handovers_table(strategies: Mapping[str, Any]) -> str:
 
 
 def arms_table(strategies: Mapping[str, Any]) -> str:
-    """What the arms did of strategies that choose among them."""
+    """Figures of the arms of strategies that choose among them."""
     rows = arm_rows(strategies)
     caption = "Texts that began with each arm, its rounds, and their tokens"
     return page.table(caption, ARM_HEAD, rows) if rows else ""
 
 
 def groups_table(groups: Mapping[str, Any]) -> str:
-    """What every strategy did with the examples of each group."""
+    """Figures of every strategy by group of examples."""
     names = next(iter(groups.values()), {})
     rows = [
         [name, strategy, *(cell(figures[name][field], form) for _, field, form in GROUPS)]
@@ -141,7 +141,7 @@ def groups_table(groups: Mapping[str, Any]) -> str:
 
 
 def time_table(strategies: Mapping[str, Any]) -> str:
-    """Where the seconds of a run went."""
+    """Seconds of a run by part."""
     fields = ("total", "drafter", "target", "fixed", "rest")
     columns = [(f"{field}, s", field, ".3f") for field in fields]
     return _table("Seconds of the whole run", columns, _rows(strategies, columns, "time"))
@@ -159,7 +159,7 @@ def operations_table(strategies: Mapping[str, Any]) -> str:
 
 
 def roofline_table(results: Results) -> str:
-    """One-token steps beside what memory bandwidth allows."""
+    """One-token steps compared with the memory bandwidth bound."""
     columns = [
         ("bytes per step", "bytes_per_step", ",.0f"),
         ("bandwidth, bytes/s", "bandwidth", ".3e"),

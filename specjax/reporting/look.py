@@ -1,4 +1,4 @@
-"""The look of a page, light and dark, wide and narrow; and the script that sorts its tables."""
+"""Style sheet of a page, light and dark, wide and narrow; script that sorts its tables."""
 
 from __future__ import annotations
 
@@ -98,4 +98,4 @@ for (const table of document.querySelectorAll("table"))
     title.append(button);
   });
 """
-"""Turns the headings of every table into buttons; cells without a figure come last."""
+"""Turns table headings into sort buttons; cells without a figure come last."""

@@ -1,4 +1,4 @@
-"""A result in a notebook: who wrote each token, and the figures; on light and dark grounds."""
+"""Shows a result in a notebook: the writer of each token, and the figures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ STYLE = """
 .legend > .token { display: inline-block; line-height: 1.4; padding: .2em .5em;
   margin-inline-end: .6em; box-shadow: none }
 """
-"""For any ground: words keep its color. Nothing stands between tokens that would part letters
-which a script joins.
+"""Works on any background: text keeps its color. No padding separates tokens, which would break
+ligatures of joined scripts.
 """
 
 
@@ -27,11 +27,11 @@ class Piece(NamedTuple):
 
     text: str
     writer: str
-    stands: bool  # False: drafted and rejected
+    accepted: bool  # False: drafted and rejected
 
 
 def pieces(rounds: Sequence[Mapping[str, Any]]) -> list[Piece]:
-    """Drafted tokens and what the target added, in the order they were written.
+    """Drafted tokens and the target's tokens, in order.
 
     A round whose drafter has several writers names one for each token in `writers`.
     """
@@ -50,13 +50,13 @@ def _visible(text: str) -> str:
 
 
 def choose_writer_colors(texts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """A color for everybody who wrote a token."""
+    """A color for every writer of tokens."""
     writers = (piece.writer for text in texts for piece in pieces(text["rounds"]))
     return choose_model_colors(list(dict.fromkeys(writers)))
 
 
 def side_by_side(texts: Sequence[Mapping[str, Any]]) -> str:
-    """Each source with what every strategy wrote for it; rejected tokens are struck through."""
+    """Each source with every strategy's output; rejected tokens are struck through."""
     colors = choose_writer_colors(texts)
     blocks = [render_legend(colors)]
     for source in dict.fromkeys(text["source"] for text in texts):
@@ -69,8 +69,8 @@ def side_by_side(texts: Sequence[Mapping[str, Any]]) -> str:
 def _written(text: Mapping[str, Any], colors: Mapping[str, str]) -> str:
     """One strategy's tokens under its name and counts."""
     shown = pieces(text["rounds"])
-    stood, rounds = sum(piece.stands for piece in shown), len(text["rounds"])
-    counts = f"{stood} tokens in {rounds} rounds, {len(shown) - stood} rejected"
+    kept, rounds = sum(piece.accepted for piece in shown), len(text["rounds"])
+    counts = f"{kept} tokens in {rounds} rounds, {len(shown) - kept} rejected"
     return (
         f"<div><h3 dir='auto'>{html.escape(text['strategy'])}</h3><p class='note'>{counts}</p>"
         f"{tokens(text['rounds'], colors)}</div>"
@@ -85,17 +85,17 @@ def render_legend(colors: Mapping[str, str]) -> str:
 
 def tokens(rounds: Sequence[Mapping[str, Any]], colors: Mapping[str, str]) -> str:
     """A paragraph of all tokens of a text."""
-    every = (_token(piece.text, colors[piece.writer], piece.stands) for piece in pieces(rounds))
+    every = (_token(piece.text, colors[piece.writer], piece.accepted) for piece in pieces(rounds))
     return f"<p class='tokens' dir='auto'>{''.join(every)}</p>"
 
 
-def _token(text: str, color: str, stands: bool = True) -> str:
-    tag = "span" if stands else "s"
+def _token(text: str, color: str, accepted: bool = True) -> str:
+    tag = "span" if accepted else "s"
     look = f"background:{color}33;border-color:{color}"
     return f"<{tag} class='token' style='{look}'>{html.escape(text)}</{tag}>"
 
 
-# Words take the notebook's own color; grounds of tokens are translucent.
+# Text takes the notebook's own color; backgrounds of tokens are translucent.
 _STYLE = f"""
 {STYLE}
 .specjax-result {{ overflow-x: auto }}
@@ -127,7 +127,7 @@ def result_html(
 
 
 def _table(figures: Mapping[str, int | float]) -> str:
-    # The side of names is said in the cells: notebooks' own rules for tables are stronger.
+    # The cells set the alignment of names: notebooks' own table rules are stronger.
     lines = "".join(
         f"<tr><th scope='row' style='text-align:left'>{html.escape(name.replace('_', ' '))}</th>"
         f"<td>{cell(value, _FORMS.get(name, ',d'))}</td></tr>"

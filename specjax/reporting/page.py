@@ -1,4 +1,4 @@
-"""Building blocks of a page that opens from disk: escaped, all in one file, nothing loaded."""
+"""Building blocks of a self-contained HTML page; all texts are escaped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specjax.reporting.look import SORT, STYLE
 
 _HASH = base64.b64encode(hashlib.sha256(SORT.encode()).digest()).decode()
 _POLICY = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'"
-"""What a browser may do for the page: style it and run the one script that is written here."""
+"""Content security policy: inline styles and the one script below."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +51,9 @@ def table(
     rows: Sequence[Sequence[str]],
     marked: Container[int] = (),
 ) -> str:
-    """A table of texts that scrolls inside its own box; the first cell of a row names it.
+    """A table of texts in a scrolling box; the first cell of a row names it.
 
-    Rows whose index is `marked` stand out.
+    Rows whose index is in `marked` are highlighted.
     """
     titles = "".join(f"<th scope='col'>{html.escape(title)}</th>" for title in head)
     lines = "".join(
@@ -71,12 +71,12 @@ def table(
 
 
 def _name(text: str) -> str:
-    """A name that may break behind an underscore."""
+    """A name that may break after an underscore."""
     return html.escape(text).replace("_", "_<wbr>")
 
 
 def figure(drawing: str, caption: str) -> str:
-    """A drawing, markup, with words below it."""
+    """A drawing (markup) with a caption."""
     return (
         f"<figure><div class='scroll' tabindex='0'>{drawing}</div>"
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
@@ -93,7 +93,7 @@ def answer(question: str, short: str, sentences: Sequence[str]) -> str:
 
 
 def words(text: str) -> str:
-    """Plain text in which names stand in backticks."""
+    """Renders plain text; names in backticks become code."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
 
 
@@ -103,5 +103,5 @@ def paragraph(text: str, kind: str = "") -> str:
 
 
 def fold_section(title: str, body: str) -> str:
-    """Markup that is shown on demand."""
+    """A collapsed section of markup."""
     return f"<details><summary>{html.escape(title)}</summary>{body}</details>"

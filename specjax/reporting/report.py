@@ -16,16 +16,16 @@ from specjax.runtime import processes
 from specjax.runtime.files import write_text
 
 PLOTS = "plots"
-"""Folder beside report.html."""
+"""Folder next to report.html."""
 
 PAGE = "report.html"
-"""In the workdir."""
+"""File in the workdir."""
 
 
 def write_report(results: Results, workdir: Path) -> None:
-    """Writes report.html and its plots beside results.json; of several processes the first one.
+    """Writes report.html and its plots next to results.json.
 
-    Drawing takes seconds, and what others write goes nowhere.
+    Only the first process writes: drawing takes seconds.
     """
     if not processes.is_first():
         return
@@ -37,13 +37,13 @@ def write_report(results: Results, workdir: Path) -> None:
 
 
 def _setting(results: Results) -> str:
-    """What was run where."""
+    """Paragraphs about the data, the machine and the models."""
     environment, config = results["environment"], results["config"]
     kinds = dict.fromkeys((environment["device"], environment["platform"]))
     where = f"{environment['devices']} x {', '.join(kinds)}"
     versions = environment.get("packages") or {}
     words = (
-        "A drafter guesses the next tokens; the target, the model whose text is wanted, checks them"
+        "A drafter guesses the next tokens; the target, the model whose text we want, checks them"
         " in one call. A strategy is one way to do so."
     )
     return page.paragraph(words) + page.paragraph(

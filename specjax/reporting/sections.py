@@ -1,4 +1,4 @@
-"""The sections of a report: the plots and tables of each, with the words around them."""
+"""The sections of a report: their plots, tables and captions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from specjax.reporting.plots.svg import inline
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
-    """Those for which something was measured; their plots are saved in `folder`."""
+    """The sections with measurements; their plots are saved in `folder`."""
     plots = Plots(folder)
     every = [Section(name, title, body(results, plots)) for name, title, body in _SECTIONS]
     return [section for section in every if section.body]
@@ -46,8 +46,8 @@ def _speed(results: Results, plots: Plots) -> str:
     strategies = results["strategies"]
     words = (
         "`speedup` is how many times as fast a strategy is as the target alone, `accepted` the"
-        " share of tested drafted tokens that stood, `tokens/call` what each call of the target"
-        " gives. Outputs of lossless strategies are the target's own. A click on a heading sorts."
+        " share of tested drafted tokens that were accepted, `tokens/call` the tokens per target"
+        " call. Outputs of lossless strategies are the target's own. A click on a heading sorts."
     )
     every = page.fold_section("All figures of every strategy", tables.speed_table(strategies))
     return page.paragraph(words) + tables.summary_table(strategies) + every
@@ -77,7 +77,7 @@ def _prediction(results: Results, plots: Plots) -> str:
 
 
 def _priced(strategies: Mapping[str, Any]) -> str:
-    """Which way the rounds of a run were priced."""
+    """Describes how the rounds of a run were priced."""
     ways = {(entry.get("predicted") or {}).get("priced") for entry in strategies.values()}
     if IN_PLACE in ways:
         return (
@@ -94,13 +94,13 @@ def _acceptance(results: Results, plots: Plots) -> str:
         acceptance.by_position(strategies),
         "Acceptance rate of every draft position with error bars, one series per strategy.",
         "Accepted over tested drafts; bars are 95% Wilson intervals. A position is tested when"
-        " all before it stood.",
+        " all before it were accepted.",
     )
     along_text = plots.shown(
         "along_text",
         acceptance.along_text(strategies),
         "Overlap of target and drafter along the output, one line per strategy.",
-        "How likely the target is to accept a draft, by place in the output.",
+        "Probability that the target accepts a draft, by position in the output.",
     )
     return by_position + along_text + tables.acceptance_table(strategies)
 
@@ -170,7 +170,7 @@ def _roofline(results: Results, plots: Plots) -> str:
     plot = plots.shown(
         "roofline",
         operations.roofline(results),
-        "Measured one-token steps beside what memory bandwidth allows, and strategies under"
+        "Measured one-token steps compared with the bandwidth bound, and strategies under"
         " the bandwidth roof.",
         "A one-token step reads all weights and caches once; percent of what the measured"
         " copy bandwidth allows. Models that fit a processor's cache may exceed it.",

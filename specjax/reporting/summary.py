@@ -1,4 +1,4 @@
-"""The one table of a decode run: how good, how fast, and which strategy to take."""
+"""The summary table of a decode run: quality, speed and the best strategy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Strategies = Mapping[str, Mapping[str, Any]]
 """`strategies` of results.json."""
 
 BEST, LOSSY = "bold green", "yellow"
-"""How rows look on a terminal that has colors."""
+"""Styles of rows on a terminal with colors."""
 
 MARK = "*"
 NOTE = f"{MARK} the fastest lossless strategy"
@@ -55,7 +55,7 @@ def summary(strategies: Strategies) -> Table:
 
 
 def main_metric(strategies: Strategies) -> str | None:
-    """The score that quality is told by: the metric's first; None without a metric."""
+    """The score that measures quality: the metric's first; None without a metric."""
     return next((name for entry in strategies.values() for name in entry["quality"]), None)
 
 
@@ -66,7 +66,7 @@ def fastest_lossless(strategies: Strategies) -> str | None:
 
 
 def speedup_words(entry: Mapping[str, Any]) -> str:
-    """The speedup, and half of its 95% interval where there were examples enough for one."""
+    """The speedup, with half of its 95% interval if there were enough examples."""
     low, high = entry.get("speedup_low"), entry.get("speedup_high")
     spread = "" if low is None else f"±{(high - low) / 2:.2f}"
     return f"{entry['speedup']:.2f}{spread}"
@@ -92,7 +92,7 @@ _VERBOSE = contextvars.ContextVar("verbose", default=False)
 
 @contextlib.contextmanager
 def verbosity(verbose: bool) -> Iterator[None]:
-    """Whether `details` are printed inside."""
+    """Context manager that enables or disables `details`."""
     token = _VERBOSE.set(verbose)
     try:
         yield
@@ -101,7 +101,7 @@ def verbosity(verbose: bool) -> Iterator[None]:
 
 
 def details(text: str) -> None:
-    """Prints what only `--verbose` shows, and an empty line."""
+    """Prints text only with `--verbose`, and an empty line."""
     if _VERBOSE.get():
         print(text, end="\n\n")
 
@@ -117,7 +117,7 @@ def show(table: Table) -> None:
 
 
 def draw_table(table: Table) -> Drawn:
-    """The table in colors; where the terminal is narrow, names and longer cells wrap."""
+    """The table in colors; on a narrow terminal names and long cells wrap."""
     made = Drawn(box=rich.box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0))
     for index, title in enumerate(table.head):
         figures = index > 0 and not any(" " in row[index] for row in table.rows)

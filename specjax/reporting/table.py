@@ -122,7 +122,7 @@ def _interval(acceptance: Mapping[str, Any]) -> str:
 
 
 def align_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under their headings, the first column to the left, the others to the right."""
+    """Aligns rows under their headings: the first column left, the others right."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = ["  ".join(_pad(i, cell, widths[i]) for i, cell in enumerate(row)) for row in rows]
     title = "  ".join(_pad(i, cell, widths[i]) for i, cell in enumerate(head))
@@ -140,7 +140,7 @@ def cell(value: Any, form: str) -> str:
 
 _ARM_COUNTS = ("texts", "rounds", "tokens", "drafted", "accepted")
 ARM_HEAD = ("strategy", "arm", *_ARM_COUNTS, "accept rate")
-"""Of `arm_rows`."""
+"""Headings of `arm_rows`."""
 
 
 def arm_rows(strategies: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
@@ -158,5 +158,5 @@ def arm_rows(strategies: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
 
 
 def arm_table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
-    """The same as text."""
+    """`arm_rows` as text."""
     return align_columns(ARM_HEAD, arm_rows(strategies))

@@ -1,7 +1,7 @@
-"""Checkpoints of a training run: asynchronous, atomic, the last one and the best one kept.
+"""Checkpoints of a training run: asynchronous, atomic, the last and the best one kept.
 
-A run killed at any moment leaves whole checkpoints only. The position in the data is the step
-itself, as batches are a function of it.
+An interrupted run leaves only complete checkpoints. The position in the data is the step itself,
+because batches are a function of it.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Checkpoints:
         return self._manager.best_step()
 
     def save(self, state: TrainState, metrics: dict[str, float]) -> None:
-        """Copies the state and writes it while training goes on.
+        """Copies the state and writes it during further training.
 
         Raises:
-          UserError: when the disk was too full for this one, or for the one before.
+          UserError: when the disk was too full for this checkpoint or the previous one.
         """
         step = int(state.step)
         with self._naming_full_disk():
@@ -67,7 +67,7 @@ class Checkpoints:
         return cast(TrainState, restored)  # Orbax types it Any or a mapping
 
     def wait(self) -> None:
-        """Returns when everything is on disk.
+        """Waits until everything is on disk.
 
         Raises:
           UserError: when the disk is full.
@@ -80,19 +80,19 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Finishes what is being written, also when training has failed."""
+        """Finishes pending writes, also when training has failed."""
         try:
             with self._naming_full_disk():
                 self._manager.close()
         except UserError:
-            if error is None:  # else the run says what came first
+            if error is None:  # otherwise the run reports the first error
                 raise
         finally:
             _ORBAX_LOG.removeFilter(_is_not_of_a_full_disk)
 
     @contextlib.contextmanager
     def _naming_full_disk(self) -> Iterator[None]:
-        """A refusal that says what is kept, in place of Orbax's error about a full disk."""
+        """Replaces Orbax's error about a full disk by one that names the last checkpoint."""
         try:
             yield
         except Exception as error:
@@ -101,7 +101,7 @@ class Checkpoints:
             self._manager.reload()
             kept = self._manager.latest_step()
             what = "none is kept yet" if kept is None else f"that of step {kept:,} is kept"
-            where = "begins anew" if kept is None else "goes on from there"
+            where = "starts from the beginning" if kept is None else "goes on from there"
             raise UserError(
                 f"workdir {shorten_path(self._folder.parent)!r} has no room for a checkpoint; "
                 f"{what}:"
@@ -113,7 +113,7 @@ _ORBAX_LOG = logging.getLogger("absl")
 
 
 def _is_not_of_a_full_disk(record: logging.LogRecord) -> bool:
-    """Whether Orbax may log it: of a full disk it logs a traceback in each of its threads."""
+    """Log filter: Orbax logs a full disk as a traceback in each of its threads."""
     return not (record.exc_info and is_full(record.exc_info[1]))
 
 

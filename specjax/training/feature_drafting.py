@@ -1,7 +1,7 @@
-"""What objectives of feature drafters share: the target's states, and steps that are measured.
+"""Shared parts of the objectives of feature drafters: target states and draft steps.
 
-A draft has steps, its tokens in their order. Of each an objective says where on the text drafts
-come to it, what the drafter says there, and what the target does (`Step`).
+The steps of a draft are its tokens in order. For each step an objective gives the positions in the
+text, the drafter's distributions and the target's distributions (`Step`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from specjax.training.weighting import DECAY, DPACE, WEIGHTINGS, dpace_weights, 
 
 
 class Step(struct.PyTreeNode):
-    """A token of drafts that begin at N places of each row."""
+    """One token of drafts that begin at N positions of each row."""
 
     p: jax.Array  # [B, N, U] the target's probabilities of the ids that can be drafted
     best: jax.Array  # [B, N] its likeliest ids, of all
@@ -44,7 +44,7 @@ class Step(struct.PyTreeNode):
     confidence: jax.Array | None = None  # [B, N] of a correction, that the token is accepted
 
     def measurable(self, ids: jax.Array) -> acceptance.Step:
-        """The same as acceptance is measured by; `ids` [U] are those that can be drafted."""
+        """The step in the form of `acceptance.measured`; `ids` [U] can be drafted."""
         hits = ids[argmax(self.logits)] == self.best
         return hits, acceptance.overlap(self.p, self.logits), self.mask
 
@@ -62,7 +62,7 @@ class FeatureDrafting(DivergenceFields, Objective[Drafter]):
 
     needs_teacher: ClassVar[bool] = True
     apart: ClassVar[int] = 1
-    """How far the places of a draft's tokens are apart in the steps; 0: a place is a draft's."""
+    """Distance between positions of consecutive draft tokens; 0: a position is one draft."""
 
     decayed_by: ClassVar[str]
     """The field by which the weights of `weights` fall."""
@@ -159,7 +159,7 @@ class FeatureDrafting(DivergenceFields, Objective[Drafter]):
 
 
 class TeacherOutputs(struct.PyTreeNode):
-    """What a target computes of a batch, as a decode does."""
+    """Outputs of the target for a batch, as in a decode."""
 
     p: jax.Array  # [B, T, U] probabilities of the ids that can be drafted
     best: jax.Array  # [B, T] likeliest ids, of all
@@ -169,7 +169,7 @@ class TeacherOutputs(struct.PyTreeNode):
 
 
 def run_teacher(model: FeatureDrafter, frozen: Frozen, batch: TrainingBatch) -> TeacherOutputs:
-    """What the target says and computes at every token of the text; no gradient goes there."""
+    """The target's outputs at every token of the text, without a gradient."""
     logits, features, cross = target_states(model, frozen[TEACHER], batch)
     ids = frozen[TRUNK].params["ids"]
     probs = jnp.take(jax.nn.softmax(logits, axis=-1), ids, axis=-1)
@@ -198,5 +198,5 @@ def target_states(
 
 
 def whole(params: Params, frozen: Frozen) -> Params:
-    """All parameters of the drafter, those that stay as they are too."""
+    """All parameters of the drafter, including frozen ones."""
     return {**frozen[TRUNK].params, **params}

@@ -1,8 +1,8 @@
 """The log of a training run: a progress bar, event files, evaluations, Weights & Biases.
 
 Event files are TensorBoard's; `more` may open another log, such as that of `open_wandb`.
-tensorboardX's own `SummaryWriter` writes in another thread: of a full disk that prints a traceback,
-and the run would not know of it.
+tensorboardX's own `SummaryWriter` writes in another thread: with a full disk that prints a
+traceback, and the run does not notice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class EventFile:
     """A new event file in a folder."""
 
     def __init__(self, folder: Path, first: int) -> None:
-        """Opens the file; events of earlier files from step `first` on are void."""
+        """Opens the file; invalidates events of earlier files from step `first` on."""
         folder.mkdir(parents=True, exist_ok=True)
         self._file = EventsWriter(str(folder / "events"))
         start = SessionLog(status=SessionLog.START)
@@ -50,11 +50,11 @@ class EventFile:
 
 
 EVALUATIONS = "evaluations.jsonl"
-"""In the workdir: one line {"step", metrics ...} for each evaluation."""
+"""File in the workdir: one line {"step", metrics ...} for each evaluation."""
 
 
 def evaluations(workdir: Path) -> list[dict[str, float]]:
-    """What the evaluations of a run found so far."""
+    """The evaluations of a run so far."""
     file = workdir / EVALUATIONS
     return (
         [json.loads(line) for line in file.read_text("utf-8").splitlines() if line]
@@ -77,7 +77,7 @@ class Log:
         self._bar = progress(total=last, initial=first, desc=f"train {name}", unit="step")
         self._events = self._more = None
         if workdir is not None:
-            # Events beyond the step that a killed run resumes from are void.
+            # Invalidates events after the step that an interrupted run resumes from.
             self._events = EventFile(workdir / "tensorboard", first + 1)
             self._evaluations = [e for e in evaluations(workdir) if e["step"] <= first and first]
             self._file = workdir / EVALUATIONS
@@ -96,18 +96,18 @@ class Log:
     ) -> None:
         self._bar.close()
         if self._events:
-            # What ended the run is what it says: a full disk fails here a second time.
+            # Reports the first error: a full disk fails here a second time.
             with contextlib.suppress(*[OSError] * (error is not None)):
                 self._events.close()
         if self._more:
             self._more.finish(exit_code=0 if error is None else 1)
 
     def advance(self) -> None:
-        """One more step."""
+        """Counts one more step."""
         self._bar.update()
 
     def training(self, step: int, reports: Sequence[Mapping[str, float]], rate: float) -> None:
-        """What the last steps reported."""
+        """Logs the metrics of the last steps."""
         now = time.perf_counter()
         seconds = max(now - self._since, 1e-9)
         values = {
@@ -122,7 +122,7 @@ class Log:
         self._show(loss=f"{values['loss']:.3f}", tok_s=f"{values['tokens_per_second']:.0f}")
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """What an evaluation found; the time it took does not count as training."""
+        """Logs an evaluation; its time does not count as training."""
         self._write("evaluation", step, metrics)
         if self._events:
             self._evaluations.append({"step": step, **metrics})
@@ -143,10 +143,10 @@ class Log:
 
 
 ID = "wandb_id.txt"
-"""In the workdir: the run's id, so that one that goes on is the same run there."""
+"""File in the workdir: the id of the W&B run, so that a resumed run continues it."""
 
 MODE = "WANDB_MODE"
-"""wandb's own variable; here a run is offline without it, as nothing may wait for a network."""
+"""wandb's own variable; without it runs are offline, so that nothing waits for a network."""
 
 
 def check_installed(field: str, project: str) -> None:
@@ -163,7 +163,7 @@ def check_installed(field: str, project: str) -> None:
 
 
 def start(project: str, name: str, settings: Mapping[str, Any], workdir: Path) -> Any:
-    """wandb's run, new or gone on with; its files are in `workdir`/wandb."""
+    """The new or resumed wandb run; its files are in `workdir`/wandb."""
     import wandb
 
     file = workdir / ID

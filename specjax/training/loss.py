@@ -27,7 +27,7 @@ def _cross_entropy_value(logits: jax.Array, labels: jax.Array, smoothing: float)
 def _cross_entropy(
     logits: jax.Array, labels: jax.Array, smoothing: float
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
-    """The loss, and what its gradient needs: no second array of the logits' size."""
+    """The loss and its residuals, without a second array of the logits' size."""
     normalizer = jax.nn.logsumexp(logits, axis=-1)
     expected = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     if smoothing:
@@ -51,12 +51,12 @@ _cross_entropy_value.defvjp(_cross_entropy, _cross_entropy_gradient)
 
 
 def forward_kl(p: jax.Array, q: jax.Array) -> jax.Array:
-    """KL(p || q) [...] of log probabilities [..., V]: the drafter q covers what the target does."""
+    """KL(p || q) [...] of log probabilities [..., V]: the drafter q covers the target p."""
     return jnp.sum(jnp.exp(p) * (p - q), axis=-1)
 
 
 def reverse_kl(p: jax.Array, q: jax.Array) -> jax.Array:
-    """KL(q || p) [...] of log probabilities [..., V]: the drafter q stays where the target p is."""
+    """KL(q || p) [...] of log probabilities [..., V]: the drafter q seeks modes of p."""
     return forward_kl(q, p)
 
 
@@ -170,7 +170,7 @@ DIVERGENCES: dict[str, Callable[..., jax.Array]] = {
 }
 
 TINY = 1e-9
-"""Probability of all ids that can be drafted, below which a position teaches nothing."""
+"""Positions with less probability on the ids that can be drafted are ignored."""
 
 FROM_TARGET = ("cross_entropy", "forward_kl", "total_variation", *ACCEPTANCE_AWARE)
 """What `from_target` knows."""
@@ -188,7 +188,7 @@ def from_target(divergence: str, p: jax.Array, logits: jax.Array, **more: Any) -
         return ACCEPTANCE_AWARE[divergence](jnp.log(p), q, **more)
     mass = jnp.sum(p, axis=-1, keepdims=True)
     if divergence == "total_variation":
-        # What cannot be drafted is half of a distance that q can do nothing about.
+        # The mass that cannot be drafted adds half of itself to the distance for any q.
         return total_variation(jnp.log(jnp.maximum(p, TINY)), q) + 0.5 * (1 - mass[..., 0])
     if divergence == "cross_entropy":
         p = (p == jnp.max(p, axis=-1, keepdims=True)).astype(p.dtype)
@@ -204,8 +204,8 @@ def one_by_one(
 ) -> jax.Array:
     """sum_k loss(states[k], weights[k]) [] of states [K, ...], the only ones with a gradient.
 
-    Each loss is computed together with its gradient and before the next: what lies between, as
-    logits, is there of one k at a time, and of all only gradients as large as states are kept.
+    Each loss is computed together with its gradient and before the next one. Intermediate arrays
+    such as logits exist for one k at a time; only gradients of the size of the states are kept.
     """
 
     def forward(states: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,4 +1,4 @@
-"""Fitting unigram and bigram tables from token sequences, and keeping them as safetensors."""
+"""Fits unigram and bigram tables to token sequences; saves them as safetensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHUNK = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """How often tokens and pairs of neighbors were seen."""
+    """Counts of tokens and of pairs of adjacent tokens."""
 
     unigram: np.ndarray  # [V] int64
     pairs: np.ndarray  # [D] int64, ascending: V * token + the token after it
@@ -72,7 +72,7 @@ def count(
       sequences: token ids in [0, vocab_size), end-of-sequence token included.
       start_token: put before each sequence (decoder start of encoder-decoder models), so that
         first tokens have a context.
-      chunk: how many tokens are gathered before they are counted; the result is the same.
+      chunk: how many tokens are counted at once; does not change the result.
 
     Raises:
       UserError: when there are no tokens or an id is outside the vocabulary.
@@ -98,7 +98,7 @@ def count(
 
 
 def _chunks(sequences: Iterable[Sequence[int]], size: int) -> Iterator[list[np.ndarray]]:
-    """Lists of sequences that hold at least `size` tokens together, but for the last."""
+    """Lists of sequences of at least `size` tokens in total, except the last list."""
     rows, held = [], 0
     for sequence in sequences:
         rows.append(np.asarray(sequence, np.int64))
@@ -181,7 +181,7 @@ def _top_successors(counts: Counts, successors: int) -> tuple[np.ndarray, np.nda
 
 
 def save(table: dict[str, jnp.ndarray], file: str | Path) -> None:
-    """Writes a table as one safetensors file, complete or not at all."""
+    """Writes a table atomically as one safetensors file."""
     file = Path(file)
     partial = file.with_name(file.name + ".partial")
     save_file({name: np.asarray(table[name]) for name in FIELDS}, partial)
@@ -213,10 +213,10 @@ def load(file: str | Path, vocab_size: int) -> dict[str, jnp.ndarray]:
 
 
 def load_greedy(file: str | Path, vocab_size: int) -> dict[str, jnp.ndarray]:
-    """Reads a list of the likeliest successor of every id, as Chen et al. (2024) publish them.
+    """Reads a list of the most probable successor of every id (Chen et al. 2024).
 
-    The table is as if every pair had been seen once and all ids equally often. Ids beyond the list
-    are followed by 0, as unseen ones are in the published lists.
+    The table counts every pair once and all ids equally often. Ids beyond the list are followed by
+    0, like unseen ids in the published lists.
 
     Raises:
       UserError: when the file cannot be read or is no such list.
@@ -246,7 +246,7 @@ def load_greedy(file: str | Path, vocab_size: int) -> dict[str, jnp.ndarray]:
 
 
 def narrow(table: dict[str, jnp.ndarray], vocab_size: int) -> dict[str, jnp.ndarray]:
-    """The table of the first `vocab_size` ids, as if it had been fitted for them alone.
+    """The table of the first `vocab_size` ids, as if fitted for these alone.
 
     Vocabularies are padded to round numbers; a decode works on the ids that all its models have
     (`models.vocabularies`).

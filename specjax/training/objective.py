@@ -1,9 +1,9 @@
-"""What training minimizes: functions of a batch that sum over its positions.
+"""The interface of training objectives: functions of a batch that sum over its positions.
 
-An objective is a frozen dataclass of the numbers and words that a config may say of it, one file of
-`training.objectives` each. `sums` returns the summed loss and the number of positions, so that
-micro-batches and devices add up to exactly the loss of the whole batch. What a training run must
-know beside that, an objective says of itself: whether it needs a teacher, what it trains.
+An objective is a frozen dataclass of its config fields, one file of `training.objectives` each.
+`sums` returns the summed loss and the number of positions, so that micro-batches and devices add up
+to exactly the loss of the whole batch. An objective also declares whether it needs a teacher, and
+what it trains.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ TEACHER = "teacher"
 """Name of the frozen model whose distributions are learned."""
 
 TRUNK = "trunk"
-"""Name of the frozen model below heads that are trained alone, or of what else stays of a model."""
+"""Name of the frozen model below trained heads, or of the frozen part of a model."""
 
 
 class FrozenModel(struct.PyTreeNode):
-    """A model that an objective reads and nobody changes."""
+    """A frozen model that an objective reads."""
 
     params: Params
     model: LanguageModel = struct.field(pytree_node=False)
@@ -40,30 +40,30 @@ FIXED = "fixed"
 """Name of the parameters of the trained model that a config freezes (`config.model.frozen`)."""
 
 Frozen = Mapping[str, FrozenModel]
-"""Such models by name."""
+"""Frozen models by name."""
 
 
 Model = TypeVar("Model", contravariant=True)
 
 
 class Objective(abc.ABC, Generic[Model]):
-    """A loss of a model on a batch: a `LanguageModel`, or of `trains` where that is not None."""
+    """A loss of a `LanguageModel`, or of a `trains` drafter, on a batch."""
 
     needs_teacher: ClassVar[bool] = False
     """Whether it reads `frozen[TEACHER]`; then it can also learn on the model's own samples."""
 
     on_target: ClassVar[bool] = False
-    """Whether its model is the target itself, which stays as it is."""
+    """Whether its model is the frozen target itself."""
 
     trains: ClassVar[type[FeatureDrafter] | None] = None
-    """What kind of feature drafter it trains, and no other model; None: any other model."""
+    """The kind of feature drafter that it trains; None: any other model."""
 
     def frozen_parameters(self, model: Model) -> tuple[str, ...]:
-        """Top names of the model's parameters that stay as they are: those of `frozen[TRUNK]`."""
+        """Top-level names of the model's frozen parameters, those of `frozen[TRUNK]`."""
         return ()
 
     def figures(self, model: Model) -> tuple[str, ...]:
-        """What `measured` measures beside the loss; larger is better."""
+        """Names of the figures of `measured` other than the loss; larger is better."""
         return ()
 
     def measured(
@@ -73,7 +73,7 @@ class Objective(abc.ABC, Generic[Model]):
         return {}
 
     draws: ClassVar[bool] = False
-    """Whether its loss is drawn, by a key that is the step's own and the same for all its rows."""
+    """Whether its loss is random, with one key for all rows of a step."""
 
     @property
     def sample_temperature(self) -> float:
@@ -101,14 +101,14 @@ class Objective(abc.ABC, Generic[Model]):
         """Summed loss [] and number of positions [].
 
         `params` are the model's; with heads they are `{"trunk": ..., "heads": ...}`, or the heads'
-        alone when the model is not trained. `batch` has `labels` and `mask` [B, T] beside what
-        `LanguageModel.teach` reads; `key` turns dropout on, or is what an objective that `draws`
-        draws by in training.
+        alone when the model is not trained. `batch` has `labels` and `mask` [B, T] in addition to
+        the inputs of `LanguageModel.teach`. `key` turns dropout on, or is the source of randomness
+        of an objective that `draws`.
         """
 
 
 def masked_sum(values: jax.Array, mask: jax.Array) -> jax.Array:
-    """Sum of values [B, T] where mask [B, T]; what is masked may be anything but NaN."""
+    """Sum of values [B, T] where mask [B, T]; masked values must not be NaN."""
     return jnp.sum(jnp.where(mask, values, 0.0))
 
 

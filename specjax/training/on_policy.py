@@ -1,7 +1,7 @@
-"""Sequences that the model in training writes itself (on-policy distillation).
+"""Sequences sampled from the model in training (on-policy distillation).
 
 Agarwal et al., "On-Policy Distillation of Language Models" (2024): the drafter learns from the
-target on the prefixes that it will meet when it drafts.
+target on the prefixes that occur when it drafts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OwnSequences:
     layout: Layout | None = None
 
     def __call__(self, params: Params, step: int, batch: Arrays) -> Arrays:
-        """The batch with what the model says as `inputs`, `length`, `labels` and `mask`."""
+        """The batch with the model's samples as `inputs`, `length`, `labels` and `mask`."""
         strategy = autoregressive(temperature=self.temperature)
         models = (("target", self.model),)
         decoder = strategy.decoder(models, self.max_new_tokens, layout=self.layout)
@@ -69,6 +69,6 @@ def make_inputs(
 
 
 def fit_rows(rows: np.ndarray, width: int, pad: int) -> np.ndarray:
-    """Rows [B, width], cut or padded behind."""
+    """Rows [B, width], truncated or padded at the end."""
     rows = rows[:, :width]
     return np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=pad)

@@ -14,7 +14,7 @@ DECAYS = ("constant", "linear", "cosine")
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """How gradients become steps; hashable.
+    """The optimizer and its schedule; hashable.
 
     `adafactor` with decay "constant" is the papers' fine-tuning (docs/methods/alignment.md,
     "Recipes of the papers"). `relative_adam` takes Adam's steps relative to each tensor's root mean

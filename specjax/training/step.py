@@ -27,7 +27,7 @@ class TrainState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What is trained and how; everything static of a step."""
+    """The static settings of a training step: model, objective, optimizer, sharding."""
 
     model: LanguageModel
     objective: Objective
@@ -40,7 +40,7 @@ class Setup:
 
     @property
     def computed(self) -> LanguageModel:
-        """The model as it computes in training.
+        """The model in the dtype of training.
 
         Layers cast float32 parameters where they use them, so gradients and the optimizer's state
         stay float32 whatever `dtype` is.
@@ -51,15 +51,15 @@ class Setup:
         return dataclasses.replace(self.model, config=config)
 
     def parts(self, tree: Params) -> Params:
-        """Parameters or gradients, of which each device has its part."""
+        """Parameters or gradients, sharded over the devices."""
         return self.sharded.parts(tree, self.model) if self.sharded else tree
 
     def whole(self, params: Params) -> Params:
-        """Parameters to compute with."""
+        """Parameters gathered for computing."""
         return self.sharded.whole(params, self.model) if self.sharded else params
 
     def whole_frozen(self, frozen: Frozen) -> Frozen:
-        """Frozen models to compute with."""
+        """Frozen models gathered for computing."""
         if self.sharded is None:
             return frozen
         return {
@@ -79,7 +79,7 @@ def train_step(
     """One optimizer step; returns the new state, and `loss` (nats per position), `gradient` and
     `positions`, how many the loss is of.
 
-    The loss is the mean over all positions of the batch, however it is cut into micro-batches.
+    The loss is the mean over all positions of the batch for any number of micro-batches.
     """
     key = jax.random.fold_in(jax.random.key(setup.seed), state.step)
     total, count, gradient = sums(setup, state.params, frozen, batch, key)

@@ -1,4 +1,4 @@
-"""Making one model out of the layers of another."""
+"""Builds a model from the layers of another."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from specjax.runtime.errors import UserError
 def deepen(model: T5, params: Params, decoder_layers: int) -> tuple[T5, Params]:
     """A T5 with more decoder layers that computes the same function.
 
-    New layers are copies of the old ones, in turn, whose output projections are zero: training
-    goes on where it was, at the depth of the new model.
+    New layers are copies of the old ones, in turn, with zero output projections. Training continues
+    from the same function at the new depth.
 
     Raises:
       ValueError: when `decoder_layers` is less than the model has.
@@ -36,7 +36,7 @@ def deepen(model: T5, params: Params, decoder_layers: int) -> tuple[T5, Params]:
 
 
 def deepen_shape(model: T5, decoder_layers: int) -> T5:
-    """The shape of the model that `deepen` makes."""
+    """The shape of the model that `deepen` returns."""
     return T5(dataclasses.replace(model.config, num_decoder_layers=decoder_layers))
 
 
@@ -55,7 +55,7 @@ def take(
 ) -> tuple[LanguageModel, Params]:
     """A smaller model made of some layers (counted from 0) of another, and its embeddings.
 
-    Every layer of a side is kept when none is named.
+    Every layer of a side is kept if none is given.
 
     Raises:
       UserError: when there is no such layer.
@@ -71,7 +71,7 @@ def take(
 def take_layers_shape(
     model: LanguageModel, decoder: Sequence[int], encoder: Sequence[int] = ()
 ) -> LanguageModel:
-    """The shape of the model that `take` makes; the model's own when no layer is named.
+    """The shape of the model that `take` returns; the model's own if no layer is given.
 
     Raises:
       UserError: when there is no such layer, or the model is one layer on a target's features.
@@ -111,9 +111,9 @@ def take_layers_shape(
 
 
 def _with_query_scales(model: Causal, params: Params, layers: Sequence[int]) -> Params:
-    """Parameters of `layers` of a model, with queries as their new places scale them.
+    """Parameters of `layers` of a model, with queries rescaled for their new positions.
 
-    Where scales differ (GPT-2's `scale_attn_by_inverse_layer_idx`), a place has one, not a layer.
+    GPT-2's `scale_attn_by_inverse_layer_idx` scales attention by a layer's position.
     """
     scales, made = model.config.layer_query_scales, dict(params)
     for place, layer in enumerate(layers):
@@ -130,7 +130,7 @@ def _encoder_layers(model: LanguageModel) -> int:
 
 
 def _stack_with(stack: Stack, layers: Sequence[int]) -> Stack:
-    """Half of a T5Gemma with these layers only."""
+    """One side of a T5Gemma with only these layers."""
     windows = tuple(stack.windows[layer] for layer in layers)
     return dataclasses.replace(stack, num_layers=len(layers), windows=windows)
 

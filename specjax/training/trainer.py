@@ -22,17 +22,17 @@ from specjax.training.objective import Frozen
 from specjax.training.step import Setup, TrainState, train_step
 
 LOOK_EVERY = 20
-"""Steps between looks at the loss; each waits for the device."""
+"""Steps between checks of the loss; each check waits for the device."""
 
 DIVERGED = 3.0
-"""A loss this many times the lowest one seen (plus one nat) is a diverging one."""
+"""A run has diverged at this multiple of its lowest loss (plus one nat)."""
 
 Arrays = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A training run: what to train, on what, and what to keep."""
+    """A training run: model, data, evaluation and checkpoints."""
 
     name: str
     setup: Setup
@@ -45,18 +45,18 @@ class Run:
     metric: str = "loss"  # of the evaluation; its best value is kept
     largest: bool = False
     mesh: Mesh | None = None
-    more: Callable[[Path], Any] | None = None  # opens a log beside TensorBoard's in a workdir
+    more: Callable[[Path], Any] | None = None  # opens another log in a workdir
 
 
 def fit(run: Run, workdir: Path | None = None) -> Params:
     """Trains to the end and returns the best parameters, or without evaluation the last ones.
 
-    With a `workdir`, goes on from its last checkpoint and leaves checkpoints and logs there.
+    With a `workdir`, resumes from its last checkpoint and writes checkpoints and logs there.
 
     Raises:
-      UserError: when the loss is no longer a number or has grown out of hand; the last good
+      UserError: when the loss is not finite or has diverged; the last good
         checkpoint stays.
-      AskedToEnd: after SIGTERM, once the step is done and, with a `workdir`, kept.
+      AskedToEnd: after SIGTERM, once the step is done and, with a `workdir`, saved.
     """
     state = initial_state(run)
     if workdir is None:
@@ -71,7 +71,7 @@ def fit(run: Run, workdir: Path | None = None) -> Params:
 
 
 def initial_state(run: Run) -> TrainState:
-    """The state before the first step, where it belongs on the mesh."""
+    """The initial state, placed on the mesh."""
     params = run.setup.parts(place_arrays(run.init(), run.mesh))
     return place_arrays(run.setup.start(params), run.mesh)
 
@@ -83,13 +83,17 @@ def _train(
     last = run.setup.optimizer.steps
     with (
         Log(run.name, folder, int(state.step), last, run.more) as log,
-        processes.noting_sigterm() as asked,
+        processes.noting_sigterm() as end_requested,
     ):
-        return _loop(run, state, log, keeper, asked)
+        return _loop(run, state, log, keeper, end_requested)
 
 
 def _loop(
-    run: Run, state: TrainState, log: Log, keeper: Checkpoints | None, asked: Callable[[], bool]
+    run: Run,
+    state: TrainState,
+    log: Log,
+    keeper: Checkpoints | None,
+    end_requested: Callable[[], bool],
 ) -> TrainState:
     first, last = int(state.step), run.setup.optimizer.steps
     every = run.evaluate_every or last
@@ -116,37 +120,37 @@ def _loop(
             log.evaluation(step, metrics)
             if keeper:
                 keeper.save(state, {"loss": watch.loss, **metrics})
-        # Several processes must end at one step, and meet where they look at the loss anyway.
+        # All processes must end at the same step; they synchronize when checking the loss anyway.
         looking = step % LOOK_EVERY == 0 or evaluating or not processes.has_several()
-        if step < last and looking and processes.any_process(asked()):
+        if step < last and looking and processes.any_process(end_requested()):
             _end(run, state, keeper, kept=evaluating)
     return state
 
 
 def _end(run: Run, state: TrainState, keeper: Checkpoints | None, *, kept: bool) -> NoReturn:
-    """Keeps the state, unless it is kept already, and raises."""
+    """Saves the state, unless it is saved already, and raises."""
     if keeper is None:
         raise EndRequested(f"training {run.name} was asked to end after step {int(state.step):,}")
     if not kept:
-        # It was not judged: any other is better.
+        # It was not evaluated: any other is better.
         keeper.save(state, {run.metric: -math.inf if run.largest else math.inf})
     keeper.wait()
     raise EndRequested(
-        f"training {run.name} was asked to end; the same command goes on from step"
+        f"training {run.name} was asked to end; the same command resumes from step"
         f" {int(state.step):,}"
     )
 
 
 @dataclasses.dataclass
 class Watch:
-    """Stops a run whose loss has left all bounds."""
+    """Stops a diverged run."""
 
     name: str
     lowest: float = float("inf")
     loss: float = float("nan")
 
     def look(self, step: int, loss: float) -> None:
-        """Refuses a mean loss that is no number or far above the lowest one."""
+        """Refuses a mean loss that is not finite or far above the lowest one."""
         if not np.isfinite(loss) or loss > DIVERGED * self.lowest + 1.0:
             raise UserError(
                 f"training {self.name} diverged by step {step} (loss {loss:.4g}, lowest"
@@ -166,7 +170,7 @@ def assemble_batch(share: Arrays, mesh: Mesh | None) -> Any:
 
 
 def split_batch(batch: Arrays, mesh: Mesh | None) -> Any:
-    """A batch that every process has whole, its rows split over the mesh's `data` axis."""
+    """Shards the rows of a batch, which every process has, over the mesh's `data` axis."""
     return (
         batch
         if mesh is None
@@ -175,7 +179,7 @@ def split_batch(batch: Arrays, mesh: Mesh | None) -> Any:
 
 
 def shard_arrays(tree: Any, sharding: NamedSharding) -> Any:
-    """Arrays that every process has whole, as the sharding says."""
+    """Shards arrays that every process has."""
 
     def lay(x: Any) -> jax.Array:
         x = np.asarray(x)
@@ -185,7 +189,7 @@ def shard_arrays(tree: Any, sharding: NamedSharding) -> Any:
 
 
 def place_arrays(tree: Any, mesh: Mesh | None) -> Any:
-    """The tree with everything that has no place on the mesh yet copied to all its devices."""
+    """Replicates the leaves of a tree that are not on the mesh yet."""
     if mesh is None:
         return tree
 

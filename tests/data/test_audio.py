@@ -105,7 +105,7 @@ def test_a_file_is_heard_as_its_waveform(extractor, tmp_path):
         (np.full(9, np.inf), "prompt 3 has numbers that are not finite"),
         ([1, 2, 3], "prompt 3 is of type list; it must be an audio file, a waveform"),
         ([[1.0], [1.0, 2.0]], "prompt 3 is of type list"),
-        (np.zeros((8, 99)), r"shape \(8, 99\); the model hears 8 numbers of each of 100 frames"),
+        (np.zeros((8, 99)), r"shape \(8, 99\); the model reads 8 numbers of each of 100 frames"),
         ("missing.wav", "audio 'missing.wav' is not a file"),
     ],
 )
@@ -172,5 +172,5 @@ def test_an_extractor_of_another_model_is_refused(tmp_path):
     from transformers import WhisperFeatureExtractor
 
     WhisperFeatureExtractor(feature_size=8).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="gives 8 numbers of each of 3000 frames .* hears 8 of 100"):
+    with pytest.raises(UserError, match="gives 8 numbers of each of 3000 frames .* reads 8 of 100"):
         load_extractor(tmp_path, FRAMES)

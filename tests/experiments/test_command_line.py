@@ -74,12 +74,12 @@ def test_a_run_that_was_asked_to_end_says_so_and_may_be_started_again(
     monkeypatch, tmp_path: Path
 ) -> None:
     def ended(*_: object) -> None:
-        raise EndRequested("training small was asked to end; the same command goes on from step 4")
+        raise EndRequested("training small was asked to end; the same command resumes from step 4")
 
     monkeypatch.setattr(quickstart, "run", ended)
     done = command(f"--workdir={tmp_path}")
     assert (done.returncode, done.stderr.count("specjax: ")) == (143, 1)
-    assert "the same command goes on from step 4" in done.stderr
+    assert "the same command resumes from step 4" in done.stderr
 
 
 def test_help_can_be_asked_for_twice() -> None:

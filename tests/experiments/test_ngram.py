@@ -109,7 +109,7 @@ MISTAKES = {
     "no target": (TEXT | {"target": ""}, "config.target is empty"),
     "a missing target": (TEXT | {"target": "./nowhere"}, "./nowhere"),
     "no text": ({}, "config.text_file is empty"),
-    "two texts": (TEXT | {"task": "xsum"}, "config.task is 'xsum' beside config.text_file"),
+    "two texts": (TEXT | {"task": "xsum"}, "config.task is 'xsum' with config.text_file"),
     "a missing file": ({"text_file": "./nowhere.txt"}, "./nowhere.txt"),
     "an empty file": ({"text_file": "empty.txt"}, "text_file 'empty.txt' holds no text"),
     "rows without outputs": ({"text_file": "sources.jsonl"}, "field 'reference'"),

@@ -194,7 +194,7 @@ def test_a_checkpoint_ahead_of_what_was_decoded_is_refused(finished, tmp_path, m
     file = tmp_path / "run" / online.DECODED
     rows = file.read_text("utf-8").splitlines(keepends=True)
     file.write_text(rows[0], "utf-8")
-    with pytest.raises(UserError, match="checkpoint behind update 2 and decoded.jsonl ends behind"):
+    with pytest.raises(UserError, match="checkpoint after update 2 and decoded.jsonl ends after"):
         online.run(config, tmp_path / "run")
     file.write_text(rows[1], "utf-8")
     with pytest.raises(UserError, match="line 1 is of other texts"):
@@ -327,7 +327,7 @@ def test_a_plan_says_what_is_read_and_learned(pair, capsys):
         ),
         (
             {"strategies": {"a": {"drafter": "bigram", "length": 2}}, "learns": ""},
-            "strategies.a reads the table 'ngram'; a stream is drafted by models alone",
+            "strategies.a reads the table 'ngram'; streams allow models only",
         ),
         ({"strategies": {}, "learns": ""}, "config.strategies is empty"),
         ({"optimizer.name": "sgd"}, "optimizer.name is 'sgd'; it must be one of adamw"),
@@ -335,7 +335,7 @@ def test_a_plan_says_what_is_read_and_learned(pair, capsys):
         ({"objective.name": "eagle"}, "config.objective.name is 'eagle'; it must be another one"),
         ({"objective.name": "blockwise"}, "config.objective.name is 'blockwise'; it must be one"),
         ({"sources.first.source_file": ""}, "config.sources.first has task '' and source_file ''"),
-        ({"sources.first.task": "gsm8k"}, "one of them must say what is read, and only one"),
+        ({"sources.first.task": "gsm8k"}, "exactly one of them must be set"),
         (
             {"stream": ("first",)},
             "config.stream is ('first',); it must name each of",

@@ -73,7 +73,7 @@ def test_a_plan_of_shapes_alone_says_what_it_leaves_out() -> None:
     config.generation.stop_strings = "Mann"
     planned = plan_settings(config)
     assert planned.settings == {"min_length": 5}
-    assert planned.said == (
+    assert planned.lines == (
         "settings: min_length=5",
         "left out: what the generation_config.json of facebook/bart-large-cnn says; it is not here",
         "left out: stop_strings; the target's tokenizer is not here",
@@ -104,7 +104,7 @@ def test_a_plan_notes_the_beams_that_decodes_leave_out() -> None:
     assert not plan_settings(config).note
     config.generation.num_beams = 4
     assert plan_settings(config).note == (
-        "model 'facebook/bart-large-cnn' asks for num_beams 4; this decodes without beams"
+        "model 'facebook/bart-large-cnn' has num_beams 4; this decodes without beams"
     )
     config.generation = {"num_beams": 0}
     with pytest.raises(UserError, match="num_beams is 0; it must be an integer of at least 1"):
@@ -115,7 +115,7 @@ def test_a_plan_leaves_out_a_language_whose_token_is_not_here() -> None:
     config = decode_config(target="facebook/nllb-200-3.3B", target_language="deu_Latn")
     planned = plan_settings(config)
     assert not planned.settings
-    assert planned.said[-1] == "left out: target_language; the target's tokenizer is not here"
+    assert planned.lines[-1] == "left out: target_language; the target's tokenizer is not here"
     config.generation.forced_bos_token_id = 5
     with pytest.raises(UserError, match="config.target_language is 'deu_Latn' and config.gener"):
         plan_settings(config)

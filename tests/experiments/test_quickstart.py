@@ -46,7 +46,7 @@ def test_the_target_gets_its_depth_and_the_drafter_the_first_layers(tmp_path) ->
 
 
 def test_sentences_that_are_all_too_long_are_refused(tmp_path) -> None:
-    with pytest.raises(UserError, match="config.training.most_tokens is 3, which 0 of 60"):
+    with pytest.raises(UserError, match="config.training.most_tokens is 3, and 0 of 60"):
         quickstart.train_pair(make_settings(most_tokens=3), grammar.pairs("train", 60), tmp_path)
 
 

@@ -246,7 +246,7 @@ DATA_MISTAKES = {
         "config.repeats must be at least 1",
     ),
     "no tasks": ({"tasks": {}}, "config.tasks has nothing"),
-    "nothing to read": ({"tasks": {"en": {"source_file": ""}}}, "only one"),
+    "nothing to read": ({"tasks": {"en": {"source_file": ""}}}, "exactly one"),
     "an unknown task": ({"tasks": {"en": {"task": "wmt"}}}, "config.tasks.en.task is 'wmt'"),
     "a missing file": ({"tasks": {"en": {"source_file": "./nowhere"}}}, "./nowhere"),
     "negative repeats": ({"repeats": -1}, "config.repeats is -1"),

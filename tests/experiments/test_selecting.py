@@ -143,7 +143,8 @@ def test_given_arms_are_one_or_those_of_a_file(folder):
     made = loaded(folder, {"drafter": "selected", "arms": ARMS, "mode": "fixed", "choices": "x"})
     found = make_guide("chosen", SimpleNamespace(choices=str(file)), made, {}, 3)
     batch = make_batch([[3]], 2, first=2, pad=0, bucket=1, limit=1)
-    assert found.told(0, batch)["rows"]["arms"].tolist() == [1, 1]  # the last row is padding
+    arms = found.run_arguments(0, batch)["rows"]["arms"]
+    assert arms.tolist() == [1, 1]  # the last row is padding
 
 
 def test_an_online_bandit_comes_to_choose_the_faster_arm(folder):
@@ -156,7 +157,7 @@ def test_an_online_bandit_comes_to_choose_the_faster_arm(folder):
     batch = make_batch([[3]], 1, first=0, pad=0, bucket=1, limit=10)
     arms = []
     for embedding in np.random.default_rng(0).normal(size=(40, 1, WIDTH)).astype(np.float32):
-        tree = found.told(0, batch)["trees"]
+        tree = found.run_arguments(0, batch)["trees"]
         arm = chooser.choose(tree, embedding, None, keys, 2)
         seconds = 1.0 if int(arm[0]) == 0 else 0.5
         generation = SimpleNamespace(
@@ -167,7 +168,7 @@ def test_an_online_bandit_comes_to_choose_the_faster_arm(folder):
         found.learn(0, batch, found.lesson(generation, seconds))
         arms.append(int(arm[0]))
     assert arms[0] == 0 and arms[20:] == [1] * 20
-    anew = found.told(1, batch)["trees"]["bandit:chosen"]["state"]
+    anew = found.run_arguments(1, batch)["trees"]["bandit:chosen"]["state"]
     assert not np.any(anew.total)
 
 

@@ -136,7 +136,7 @@ def test_a_run_gives_the_targets_own_texts(folder, tmp_path):
 
 
 def test_what_reads_texts_alone_refuses_such_a_model(folder):
-    with pytest.raises(UserError, match="config.target is a model that listens"):
+    with pytest.raises(UserError, match="config.target is a speech model"):
         check_reads("target", huggingface.load(folder / "target").model)
     with pytest.raises(UserError, match="config.prefix is 'say: '; it must be empty"):
         make_session(make_config(folder, prefix="say: "), folder)

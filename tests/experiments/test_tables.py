@@ -98,5 +98,5 @@ def test_what_cannot_be_searched_is_named(target, tmp_path):
     with pytest.raises(UserError, match="corpus_split is 'train'; it must be empty without"):
         check_corpus(decode_config(corpus_split="train"))
     both = decode_config(task="gsm8k_qa", corpus_split="train", corpus_file="a.txt")
-    with pytest.raises(UserError, match="it must be empty beside config.corpus_file"):
+    with pytest.raises(UserError, match="it must be empty with config.corpus_file"):
         check_corpus(both)

@@ -98,7 +98,7 @@ MISTAKES = {
         "config.vocab_size is 257; .* at least 258",
     ),
     "no text": ({"text_files": ""}, "config.text_files is empty"),
-    "two texts": ({"source_file": "text.en"}, "source_file is 'text.en' beside config.text_files"),
+    "two texts": ({"source_file": "text.en"}, "source_file is 'text.en' with config.text_files"),
     "JSON lines": ({"text_files": "a.jsonl.gz"}, "has 'a.jsonl.gz'; it must be plain text"),
     "a missing file": ({"text_files": "text.en,./nowhere.txt"}, "'./nowhere.txt' cannot be read"),
     "sides of two lengths": (

@@ -75,7 +75,7 @@ def test_shapes_follow_from_a_run(tmp_path):
         ({"acceptance_by_rank": None}, "has no acceptance by rank"),
         ({"acceptance_by_rank": {"rate": [[0.9, 0.9]]}}, "has no acceptance by rank"),
         ({"acceptance_by_rank": {"rate": "much"}}, "has no acceptance by rank"),
-        ({"acceptance_by_rank": {"rate": [[0.0, 0.0]]}}, "no node of 'wide' stood in "),
+        ({"acceptance_by_rank": {"rate": [[0.0, 0.0]]}}, "no node of 'wide' was accepted in "),
     ],
 )
 def test_a_run_without_it_is_refused(entry, said, tmp_path):

@@ -261,12 +261,12 @@ MISTAKES = {
     "trees by a price": (
         {},
         {"tree_nodes": 8, "objective": "swi"},
-        "is 8; it must be 0 .* no width",
+        "is 8; it must be 0 .* widths",
     ),
     "trees beside a threshold": (
         {"length": (1,), "confidence": (0.4,)},
         {"tree_nodes": 8},
-        "beside no other field",
+        "with no other field",
     ),
     "trees of another rule": (
         {},
@@ -307,7 +307,10 @@ def test_the_prediction_keeps_the_best_few_within_a_margin():
 
 @pytest.mark.parametrize(
     ("objective", "kept", "reason"),
-    [("time", 1, "25.0% slower than the fastest"), ("swi", 2, "50.0% dearer than the cheapest")],
+    [
+        ("time", 1, "25.0% slower than the fastest"),
+        ("swi", 2, "50.0% more expensive than the cheapest"),
+    ],
 )
 def test_the_worse_half_by_the_objective_drops_out(objective, kept, reason):
     trials = [Trial({}, seconds=[s], tokens=[4], swi=x) for s, x in ((8, 1.0), (4, 2.0), (5, 3.0))]
@@ -588,5 +591,5 @@ def test_the_dry_run_of_the_config_in_the_box_prints_candidates_and_work(capsys)
 def test_a_space_that_cannot_be_read_is_one_sentence(monkeypatch):
     monkeypatch.chdir(ROOT)
     done = command("--config=configs/tune.py:configs/translate.py;length", "--dry_run")
-    run_refused(done.returncode, done.stderr, "'length' behind the base config is not a field")
+    run_refused(done.returncode, done.stderr, "'length' after the base config is not a field")
     assert done.stderr.strip().count("\n") == 0

@@ -356,7 +356,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 
 _SOURCES: dict[str, tuple[str, ...]] = {
     "source_file=": ("config.source_file",),
-    "task=gsm8k_qa": ("config.source_file", "beside config.task 'gsm8k_qa'"),
+    "task=gsm8k_qa": ("config.source_file", "with config.task 'gsm8k_qa'"),
     "source_file=nowhere.txt": ("nowhere.txt",),
     "source_file={bad}": ("cannot be read",),
     "source_file={bad}/empty.txt": ("empty.txt", "empty"),

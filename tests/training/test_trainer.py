@@ -209,7 +209,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
 
 def test_a_disk_that_is_full_at_the_first_checkpoint_keeps_none(tmp_path, monkeypatch):
     without_room(monkeypatch, 0, in_a_thread=True)
-    with pytest.raises(UserError, match="none is kept yet: .* which begins anew$"):
+    with pytest.raises(UserError, match="none is kept yet: .* which starts from the beginning$"):
         fit(run(8, evaluate_every=8), tmp_path)
 
 
@@ -251,7 +251,7 @@ def test_a_run_that_is_asked_to_end_keeps_its_step_and_goes_on(tmp_path):
         return batch
 
     before, fields = signal.getsignal(signal.SIGTERM), {"evaluate_every": 8}
-    with pytest.raises(EndRequested, match="asked to end; the same command goes on from step 4$"):
+    with pytest.raises(EndRequested, match="asked to end; the same command resumes from step 4$"):
         fit(run(24, prepare=ask, **fields), tmp_path)
     assert signal.getsignal(signal.SIGTERM) is before
     with Checkpoints(tmp_path / "checkpoints", "loss", False) as keeper:

@@ -1,5 +1,5 @@
-"""The tasks of the papers: where each is read, how it is asked, and how answers are scored.
+"""The tasks of the papers: sources, prompts and metrics.
 
-Each class is registered under a config name (`contracts.registry.TASKS`); `data.task` says what a
-task must give.
+Each class is registered under a config name (`contracts.registry.TASKS`); `data.task` defines the
+interface.
 """

@@ -25,15 +25,15 @@ class Alpaca(Task):
         turn = columns.first_turn(row)
         if turn is not None:
             return turn
-        asked = columns.text(row, "instruction")
+        request = columns.text(row, "instruction")
         given = columns.optional_text(row, "input")
-        if not asked.strip():
+        if not request.strip():
             return ""
         if not given:
-            return f"{_INSTRUCTION}. {_RESPONSE}\n\n### Instruction:\n{asked}\n\n### Response:"
+            return f"{_INSTRUCTION}. {_RESPONSE}\n\n### Instruction:\n{request}\n\n### Response:"
         return (
             f"{_INSTRUCTION}, paired with an input that provides further context. {_RESPONSE}\n\n"
-            f"### Instruction:\n{asked}\n\n### Input:\n{given}\n\n### Response:"
+            f"### Instruction:\n{request}\n\n### Input:\n{given}\n\n### Response:"
         )
 
     def reference(self, row: Row) -> str | None:

@@ -29,7 +29,7 @@ class WordProblem(Task):
 
 @TASKS.register("gsm8k")
 class Reasoning(WordProblem):
-    """A mathematical question, asked to be solved step by step (Cascade Speculative Drafting)."""
+    """A mathematical question to be solved step by step (Cascade Speculative Drafting)."""
 
     reads = "turns, or question and answer"
 
@@ -37,9 +37,9 @@ class Reasoning(WordProblem):
         turn = columns.first_turn(row)
         if turn is not None:
             return turn
-        asked = columns.text(row, "question")
+        problem = columns.text(row, "question")
         start = "Reason the math question below step by step. "
-        return f"{start}Question: {asked}.\n Answer: " if asked.strip() else ""
+        return f"{start}Question: {problem}.\n Answer: " if problem.strip() else ""
 
 
 @TASKS.register("gsm8k_qa")
@@ -55,7 +55,7 @@ LETTERS = "ABCD"
 
 @TASKS.register("mmlu")
 class MMLU(Task):
-    """A question with four choices, asked to be thought through step by step."""
+    """A question with four choices, to be answered step by step."""
 
     source = Source("hub", "cais/mmlu", subset="all")
     reads = "question, choices and answer"
@@ -63,14 +63,14 @@ class MMLU(Task):
     example = {"question": "What is blue?", "choices": ["ash", "grass", "sky", "sun"], "answer": 2}
 
     def prompt(self, row: Row) -> str:
-        asked = columns.text(row, "question")
+        problem = columns.text(row, "question")
         choices = zip(LETTERS, columns.texts(row, "choices", least=4), strict=True)
         offered = " ".join(f"({letter}) {choice}" for letter, choice in choices)
         end = "\n Answer: \n Let's think step by step. "
-        return f"Question: {asked}\n{offered}{end}" if asked.strip() else ""
+        return f"Question: {problem}\n{offered}{end}" if problem.strip() else ""
 
     def reference(self, row: Row) -> str | None:
-        """The letter of the right choice, which rows give as such or by its index from 0."""
+        """The letter of the right choice, from a letter or an index from 0."""
         answer = row.get("answer")
         if answer is not None and answer in range(4):
             return LETTERS[answer]
@@ -81,7 +81,7 @@ class MMLU(Task):
 
 @TASKS.register("triviaqa")
 class TriviaQA(Task):
-    """A question with a short answer that may be spelled in several ways."""
+    """A question with a short answer that has several accepted forms."""
 
     source = Source(  # its test answers are secret
         "hub", "mandarjoshi/trivia_qa", subset="rc.nocontext", split="validation"

@@ -6,7 +6,7 @@ from specjax.contracts.registry import TASKS
 from specjax.data import columns
 from specjax.data.files import Row
 from specjax.data.sources import Source
-from specjax.data.task import Task, strip_prefix
+from specjax.data.task import Task, add_prefix
 
 
 @TASKS.register("cnn_dailymail")
@@ -19,7 +19,7 @@ class CNNDailyMail(Task):
     example = {"article": "It rained all day.\nThe river rose.", "highlights": "It rained."}
 
     def prompt(self, row: Row) -> str:
-        return strip_prefix("summarize: ", columns.text(row, "article"))
+        return add_prefix("summarize: ", columns.text(row, "article"))
 
     def reference(self, row: Row) -> str | None:
         return columns.optional_text(row, "highlights")
@@ -35,7 +35,7 @@ class XSum(Task):
     example = {"document": "It rained all day.\nThe river rose.", "summary": "It rained."}
 
     def prompt(self, row: Row) -> str:
-        return strip_prefix("summarize: ", columns.text(row, "document"))
+        return add_prefix("summarize: ", columns.text(row, "document"))
 
     def reference(self, row: Row) -> str | None:
         return columns.optional_text(row, "summary")

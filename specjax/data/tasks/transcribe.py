@@ -1,4 +1,4 @@
-"""Speech in audio files, to be written down."""
+"""Transcription of speech in audio files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATHS = ("audio", "audio_filepath")
 
 @TASKS.register("transcribe")
 class Transcription(Task):
-    """Audio files with what is said in them, for models that listen."""
+    """Audio files with their transcripts, for speech models."""
 
     source = None
     reads = "audio, the path of a file, and text"

@@ -1,7 +1,7 @@
 """The beams experiment: beam searches over the same examples, timed side by side.
 
-See docs/methods/beam_search.md. Strategies are those of `specjax.beam_search`; what the others are
-compared with is the first one that drafts nothing. Greedy decoding is run beside them.
+See docs/methods/beam_search.md. Strategies are those of `specjax.beam_search`; the first one
+without drafts is the baseline of the others. Greedy decoding runs as well.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from specjax.runtime.progress import progress
 RESULTS, OUTPUTS, KEPT = "results.json", "outputs.jsonl", "searched.jsonl"
 
 GREEDY = "greedy"
-"""The name under which greedy decoding is run beside the searches."""
+"""The name of greedy decoding in the results."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Job:
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """Runs the experiment and writes its results; returns the content of results.json.
 
-    A run that was killed goes on after the last batch that all had decoded. What the workdir holds
-    of the same config is only shown.
+    An interrupted run resumes after the last batch that all strategies decoded. Results of the same
+    config in the workdir are only shown.
 
     Raises:
       UserError: when the config cannot be used.
@@ -88,7 +88,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 
 def plan(config: ConfigDict) -> None:
-    """Prints the models, what each search feeds in one call, and the generation settings.
+    """Prints the models, the tokens of each search's calls, and the generation settings.
 
     Raises:
       UserError: when the config cannot be used.
@@ -108,9 +108,9 @@ def plan(config: ConfigDict) -> None:
     for name, decoder in made.items():
         print(
             f"{name}: {len(decoder.depth)} tokens of a text in each target call, at most"
-            f" {decoder.length + 1} beam steps; {decoder.slots} cache slots behind the prompt"
+            f" {decoder.length + 1} beam steps; {decoder.slots} cache slots after the prompt"
         )
-    for line in planned.said:
+    for line in planned.lines:
         print(line)
 
 
@@ -119,7 +119,7 @@ def decoders(
     models: Mapping[str, LoadedModel],
     strategies: Mapping[str, BeamStrategy],
 ) -> dict[str, BeamDecoder]:
-    """What each strategy is with these models.
+    """The decoder of each strategy with these models.
 
     Raises:
       UserError: when one does not fit.
@@ -134,7 +134,7 @@ def decoders(
 
 
 def check(config: ConfigDict) -> dict[str, BeamStrategy]:
-    """The strategies, once all fields are found to be of use; those that draft come last.
+    """Validates the config; returns the strategies, those with drafts last.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -146,7 +146,7 @@ def check(config: ConfigDict) -> dict[str, BeamStrategy]:
     for name, strategy in strategies.items():
         if name == GREEDY:
             raise UserError(
-                f"strategies.{name} needs another name: greedy decoding is run beside the searches"
+                f"strategies.{name} needs another name: greedy decoding runs under this one"
             )
         if strategy.drafter == NEURAL and strategy.model not in models:
             raise UserError(
@@ -157,7 +157,7 @@ def check(config: ConfigDict) -> dict[str, BeamStrategy]:
 
 
 def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy], workdir: Path) -> Job:
-    """Loads models and data, and makes a generator for each strategy, and one that is greedy."""
+    """Loads models and data; makes a generator for each strategy and for greedy decoding."""
     loaded = load_models(config)
     target = loaded.pop("target")
     if target.tokenizer is None:
@@ -173,17 +173,17 @@ def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy], workdir:
     contestants[GREEDY] = greedy = Generator(target, **sizes)
     prompts = greedy.encode(make_prompts(config, target, data.examples, workdir))
     for generator in contestants.values():
-        generator.prompts.encode(prompts)  # what one cannot decode is refused before others do
+        generator.prompts.encode(prompts)  # refuses bad prompts before any decode
     return Job(config, data, prompts, contestants)
 
 
 def measure(
     job: Job, rows: Sequence[Mapping[str, Any]], out: TextIO | None
 ) -> tuple[dict[str, list[Decoded]], dict[str, float]]:
-    """What each contestant gave, batch by batch, and seconds of all batches, each in its best pass.
+    """Outputs of each strategy by batch, and seconds of each batch in its best pass.
 
-    They take turns at every batch, shape after shape, behind a turn that compiles and is not timed.
-    `rows` are those of an earlier run, and what is decoded is added to `out`.
+    Strategies alternate within every batch, shape by shape, after a first turn that compiles and is
+    not timed. `rows` are those of an earlier run; new outputs are appended to `out`.
     """
     size, repeats = job.config.batch_size, job.config.repeats
     batches = [job.prompts[start : start + size] for start in range(0, len(job.prompts), size)]
@@ -228,7 +228,7 @@ def by_shape(job: Job, batches: Sequence[list[Prompt]]) -> dict[tuple[int, ...],
 
 
 def _turn(job: Job, ids: list[Prompt]) -> tuple[dict[str, float], dict[str, Decoded]]:
-    """Seconds of a batch by contestant, from host tokens to texts, and what each gave."""
+    """Seconds of a batch by strategy, from host tokens to texts, and the outputs."""
     seconds, decoded = {}, {}
     for name, generator in job.contestants.items():
         start = time.perf_counter()
@@ -245,7 +245,7 @@ def _of_beams(result: BeamResult) -> Decoded:
 
 
 def _of_greedy(result: Result) -> Decoded:
-    """One hypothesis, whose score nobody asked for."""
+    """One hypothesis for each text; its score is not used."""
     pairs = zip(result.texts or [], result.tokens, strict=True)
     rows = [[{"text": text, "tokens": tokens, "score": None}] for text, tokens in pairs]
     calls, made = result.statistics.reviews, result.statistics.tokens

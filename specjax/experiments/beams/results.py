@@ -1,4 +1,4 @@
-"""What a beams experiment writes: figures of each search, all texts, and a table."""
+"""Results of a beams experiment: figures of each search, all texts, and a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS = (
 
 @dataclasses.dataclass(frozen=True)
 class Decoded:
-    """What one search gave for a batch."""
+    """Output of one search for a batch."""
 
     hypotheses: list[list[dict[str, Any]]]  # of each example, best first, as outputs.jsonl has them
     statistics: BeamStatistics
@@ -36,7 +36,7 @@ def figures(
     seconds: Mapping[str, float],
     data: Data,
 ) -> dict[str, Any]:
-    """What results.json says of a strategy."""
+    """The entry of a strategy in results.json."""
     first = next(iter(results))
     made = [decoded.statistics for decoded in results[name]]
     tokens, rounds = sum(one.tokens for one in made), sum(one.rounds for one in made)
@@ -84,7 +84,7 @@ def _best(each: Sequence[Decoded]) -> list[dict[str, Any]]:
 
 
 def table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
-    """The strategies for the terminal."""
+    """Table of the strategies for the terminal."""
     scores = list(next(iter(strategies.values()))["quality"])
     head = ["strategy", *(title for title, _, _ in _COLUMNS), *scores]
     lines = [

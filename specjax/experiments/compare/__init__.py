@@ -1,1 +1,1 @@
-"""Finished decode runs side by side: what they share, how they differ, with intervals."""
+"""Compares finished decode runs, with confidence intervals."""

@@ -1,4 +1,4 @@
-"""Time and quality of each strategy of each run, and against the first run, with intervals."""
+"""Time and quality of each strategy by run and relative to the first run, with intervals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specjax.metrics.metric import Metric, get_metric
 from specjax.metrics.statistics import draws, interval, over_repetitions, seconds_per_token
 
 EXAMPLES, SEEDS = "examples", "seeds"
-"""What intervals are over: `interval_over` of a row."""
+"""Values of a row's `interval_over`: what its intervals are computed over."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A figure with its 95% interval, where there is one."""
+    """A figure with its 95% interval, if there is one."""
 
     value: float
     low: float | None = None
@@ -36,17 +36,17 @@ class Estimate:
 
 
 Row = dict[str, Any]
-"""A strategy of a group of runs: what compare.csv says of it."""
+"""The row of compare.csv of a strategy in a group of runs."""
 
 
 def rows(groups: Sequence[Sequence[Run]], seed: int) -> list[Row]:
-    """For every strategy a row for each group that has it.
+    """One row for every strategy and every group that has it.
 
     One draw of examples serves all, so that differences are paired.
     """
     runs = [run for group in groups for run in group]
     metric = get_metric(runs[0].metric)
-    # Times are known of batches: blocks of examples are drawn that are whole batches everywhere.
+    # Times are known by batch, so whole batches of examples are resampled.
     size = math.lcm(*(run.batch_size for run in runs))
     drawn = draws(-(-len(runs[0].examples) // size), seed)
     names = dict.fromkeys(name for run in runs for name in run.strategies)
@@ -90,7 +90,7 @@ def _columns(field: str, estimate: Estimate) -> dict[str, float | None]:
 
 
 def over(figures: Sequence[Figure]) -> Estimate:
-    """The mean of several runs with its interval over them; of one run, over its examples."""
+    """Mean and interval over several runs; for one run, over its examples."""
     if len(figures) > 1:
         values = np.array([figure.value for figure in figures])
         return Estimate(float(values.mean()), *over_repetitions(values))
@@ -101,7 +101,7 @@ def over(figures: Sequence[Figure]) -> Estimate:
 def paired(
     ours: Sequence[Figure], theirs: Sequence[Figure], how: Callable[[Any, Any], Any]
 ) -> Estimate:
-    """The ratio or difference of two groups, run by run; one of unlike size has no interval."""
+    """Ratio or difference of two groups, run by run; no interval if their sizes differ."""
     if len(ours) != len(theirs):
         return Estimate(how(over(ours).value, over(theirs).value))
     pairs = zip(ours, theirs, strict=True)

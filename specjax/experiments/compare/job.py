@@ -19,11 +19,11 @@ from specjax.reporting.table import cell
 from specjax.runtime.files import write_csv
 
 TABLE, PLOT = "compare.csv", "compare"
-"""In the workdir, and in its folder of plots."""
+"""Files in the workdir and in its folder of plots."""
 
 
 def run(config: ConfigDict, workdir: Path) -> list[Row]:
-    """Compares the runs; writes the table (CSV, LaTeX, Markdown) and a page, returns the rows.
+    """Compares the runs; writes tables (CSV, LaTeX, Markdown) and a page; returns the rows.
 
     Raises:
       UserError: when the runs cannot be compared.
@@ -54,12 +54,12 @@ def plan(config: ConfigDict) -> None:
 
 
 def groups_of(config: ConfigDict) -> list[list[Run]]:
-    """The runs, those together that differ in their seed alone."""
+    """Groups of runs that differ only in their seed."""
     return same_but_for_seeds(read_runs(config.runs))
 
 
 def table(compared: Sequence[Row], metric: str | None) -> Table:
-    """The rows for the terminal; differences are against the first run."""
+    """Table of the rows for the terminal; differences are relative to the first run."""
     columns = [("ms/token", "ms_per_token", ".3f"), ("speed over first", "speed_ratio", ".3f")]
     if metric:
         columns += [(metric, metric, ".2f"), ("difference", f"{metric}_difference", "+.2f")]
@@ -84,7 +84,7 @@ def estimate(row: Row, field: str, form: str) -> str:
 
 
 def words(groups: Sequence[Sequence[Run]]) -> str:
-    """What was compared, and what intervals are over."""
+    """Lines that describe the compared runs and their intervals."""
     runs = [run for group in groups for run in group]
     devices = dict.fromkeys(run.device for run in runs)
     lines = [f"{len(runs)} runs of the same {len(runs[0].examples)} examples; 95% intervals"]

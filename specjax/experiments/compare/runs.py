@@ -1,4 +1,4 @@
-"""Finished decode runs, read from their workdirs; and whether they can be compared."""
+"""Reads finished decode runs from their workdirs and checks that they are comparable."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from specjax.metrics.metric import get_metric
 from specjax.runtime.errors import UserError
 
 FILES = ("results.json", "outputs.jsonl", "trace.npz")
-"""In the workdir of a decode run."""
+"""Files in the workdir of a decode run."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Decoded:
-    """What one strategy did with N examples in batches."""
+    """Outputs and times of one strategy on N examples."""
 
     lossless: bool
     outputs: list[str]  # [N]
@@ -77,7 +77,7 @@ def read_run(name: str) -> Run:
             )
     try:
         return _run(name, *(Path(name) / file for file in FILES))
-    except Exception as error:  # whatever it is, it is the files'
+    except Exception as error:  # any error here comes from the files
         raise UserError(
             f"config.runs names {name!r}, whose files cannot be read as those of a decode run by"
             f" this version ({type(error).__name__}: {' '.join(str(error).split())})"
@@ -101,9 +101,9 @@ def check_same_examples(one: Run, other: Run) -> None:
 
 
 def same_but_for_seeds(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs in groups: those of one config and device under different seeds, by seed.
+    """Groups of runs with the same config and device and different seeds, by seed.
 
-    A second run under a seed is another group: it may be of other code.
+    A second run of a seed starts another group: its code may differ.
     """
     groups: list[list[Run]] = []
     for run in runs:

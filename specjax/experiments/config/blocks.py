@@ -1,4 +1,4 @@
-"""Blocks of fields that the configs of several jobs share; a job inherits those that it has."""
+"""Groups of config fields that several jobs share; a job inherits the groups it needs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def topology_field() -> Any:
 
 
 def strategies_field(help: str) -> Any:
-    """Strategies by name; `decoding.strategy` checks their fields."""
+    """The field of strategies by name; `decoding.strategy` checks their fields."""
     return mapping(mapping(help=""), help=help)
 
 
@@ -65,7 +65,7 @@ def different_numbers(most: float) -> Any:
 
 @block
 class Named:
-    """Which objective a run has."""
+    """The name of a run's objective."""
 
     name: str = choice(OBJECTIVES, "cross_entropy", help="which one")
 
@@ -89,7 +89,7 @@ class Mesh:
 
 @block
 class Generation:
-    """What is made of a checkpoint's generation_config.json."""
+    """How the checkpoint's generation_config.json is used."""
 
     ignore_generation_config: bool = flag(help="True: decode as if it held special tokens only")
     generation: dict[str, Any] = mapping(
@@ -102,11 +102,11 @@ class Models(Generation):
     """The target and its drafters."""
 
     target: str = text(
-        help="directory or hub id; :bfloat16, :int8 or :int4 behind it shrinks weights"
+        help="directory or hub id; append :bfloat16, :int8 or :int4 for smaller weights"
     )
     drafter: str = text(
         help='the same of the model called "drafter", if there is one; target:int8, as an example,'
-        " is the target's own checkpoint with small weights (docs/methods/small_weights.md)"
+        " is the target's own checkpoint with quantized weights (docs/methods/small_weights.md)"
     )
     drafters: dict[str, str] = mapping(
         text(allowed="a model directory or hub id", help=""),
@@ -119,7 +119,7 @@ class Models(Generation):
 
 @block
 class Languages:
-    """What texts are written in."""
+    """Languages of prompts and outputs."""
 
     source_language: str = text(help="of prompts, as eng_Latn, where the tokenizer has codes")
     target_language: str = text(
@@ -129,7 +129,7 @@ class Languages:
 
 @block
 class Placement(Languages, Models):
-    """How models lie on devices, and what drafters of other vocabularies must share."""
+    """Placement of models on devices; minimum shared vocabulary of drafters."""
 
     mesh: Mesh = group(Mesh, partial=True, help="devices that split batch and weights")
     drafter_ways: dict[str, int] = mapping(
@@ -151,7 +151,7 @@ class Placement(Languages, Models):
 
 @block
 class Place:
-    """Where the rows of a task are read."""
+    """Where the rows of a task come from."""
 
     kind: str = choice(tuple(KINDS), "", help="empty: the task's source, or by the path")
     path: str = text(help="file, pattern, directory or hub id")
@@ -177,7 +177,7 @@ class Examples:
     reference_file: str = text(help="what outputs are scored by")
     source_field: str = text("source", help="of JSONL")
     reference_field: str = text("reference", help="of JSONL")
-    group_field: str = text(help="by which decodes tell their figures apart; empty: by none")
+    group_field: str = text(help="to report figures by its values; empty: none")
     prefix: str = text(help="put before every source")
     examples: int = examples_field(0, "how many; 0: all")
 
@@ -191,7 +191,7 @@ class Data(Examples):
 
 @block
 class Chat:
-    """How prompts become messages of a chat."""
+    """Chat template settings of prompts."""
 
     chat: bool = flag(help="True: prompts are a user's messages in the model's template")
     system: str = text(help="what a chat begins with; empty: nothing")
@@ -202,13 +202,13 @@ class Chat:
 
 @block
 class Speech:
-    """What a speech model is asked for."""
+    """Settings of speech models."""
 
     language: str = text(
         help="as en or english; empty: its checkpoint's, or detected for each text"
     )
     task: str = text(help="transcribe, or translate: into English; empty: the checkpoint's")
-    timestamps: bool = flag(help="True: tokens that say when words were said stand between them")
+    timestamps: bool = flag(help="True: outputs contain timestamp tokens")
 
 
 @block
@@ -218,13 +218,13 @@ class Counts:
     ngram_table: str = text(help="what `configs/ngram.py` wrote; empty: fitted from the next two")
     ngram_file: str = text(help="text to fit n-grams from; empty: rows that are not decoded")
     ngram_examples: int = integer(
-        1000, least=0, help="of a task, read beyond `examples` when a strategy needs them"
+        1000, least=0, help="of a task, read in addition to `examples` when a strategy needs them"
     )
 
 
 @block
 class Tables(Counts):
-    """All that drafters read beside models."""
+    """Data that drafters read in addition to models."""
 
     heads: str = text(
         help="file of parallel heads, or folder or hub id of published ones; empty: none"
@@ -242,7 +242,7 @@ class Tables(Counts):
         help='of the task\'s source, as "train", instead; both empty: as ngram_file'
     )
     corpus_tokens: int = integer(
-        2**20, least=16, most=2**25, help="of these texts the last ones, as many as fit"
+        2**20, least=16, most=2**25, help="only the last of these texts that fit"
     )
 
 
@@ -253,7 +253,7 @@ class Timed(Sizes, Data):
     name: str = text(help="of the data, for tables and reports")
     examples: int = examples_field(200, "0: all")
     repeats: int = integer(3, most=10**4, help="timed decodes of every batch by every strategy")
-    overwrite: bool = flag(help="True: a workdir that holds results is decoded into again")
+    overwrite: bool = flag(help="True: overwrite results in the workdir")
 
 
 @block
@@ -268,7 +268,7 @@ class Compared(Timed, Tables, Placement):
         " parameters",
     )
     invariant: bool = flag(
-        help="True: every call of the target feeds as many tokens, so that greedy outputs agree in"
+        help="True: every target call feeds equally many tokens, so that greedy outputs agree in"
         " half precision too, and take longer (docs/how_to/half_precision.md)"
     )
     profile_rounds: int = integer(
@@ -278,9 +278,9 @@ class Compared(Timed, Tables, Placement):
 
 @block
 class Chosen:
-    """Strategies of a config, some of them chosen."""
+    """The strategies of a config, and a selection of them."""
 
     strategies: dict[str, Any] = strategies_field(
         "what is compared: name -> drafter, rule, their fields"
     )
-    only: str = text(help="some of them, commas between, beside the baseline; empty: all")
+    only: str = text(help="some of them, comma-separated, in addition to the baseline; empty: all")

@@ -1,4 +1,4 @@
-"""Strategies of configs that choose among other strategies, their arms."""
+"""Config fields of strategies that choose among other strategies (their arms)."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from specjax.selection.policy import embedding_source
 from specjax.selection.selected import Selected
 
 _OF_POLICY, _OF_BANDIT = f"{POLICY}:", "bandit:"
-"""Beginnings of names of parameter trees: a policy's folder follows, or a strategy's name."""
+"""Prefixes of parameter tree names, followed by a policy's folder or a strategy's name."""
 
 CONTEXT = 16
-"""Width of what an online bandit reads of an embedding."""
+"""Width of the projected embedding that an online bandit reads."""
 
 SEED = 0
-"""Of the random projection to it."""
+"""Seed of the random projection."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,13 +57,13 @@ class Learned:
         return jax.vmap(self.bandit.choose, (None, 0, 0))(tree["state"], contexts, keys)
 
     def start(self, width: int) -> Params:
-        """The tree before any reward, for embeddings of `width`."""
+        """The initial tree for embeddings of `width`."""
         matrix = bandits.projection(jax.random.key(SEED), width, self.bandit.width)
         return {"matrix": matrix, "state": self.bandit.start()}
 
 
 def arms_named(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """The strategies that the strategy of a config's spec chooses among; none for others."""
+    """Names of the arms of a strategy; empty if it chooses none."""
     if spec.get("drafter") not in CHOOSING:
         return ()
     return tuple(spec.get("arms", ())) or _arms_of(spec.get("policy", ""))
@@ -86,7 +86,7 @@ class SelectedFields:
     mode: str = fields.choice(MODES, GREEDY, help="how an arm is chosen")
     choices: str = fields.name("", help="an arm, or a JSON file with the arm of every example")
     bandit: str = fields.choice(bandits.KINDS, bandits.UCB, help="optimism of mode 'online'")
-    context: int = fields.integer(CONTEXT, least=2, help="width of what mode 'online' reads")
+    context: int = fields.integer(CONTEXT, least=2, help="input width of mode 'online'")
     spread: float = fields.number(1.0, bounds="[0, inf)", help="optimism of mode 'online'")
     ridge: float = fields.number(1.0, bounds="(0, inf)", help="regularization of mode 'online'")
 
@@ -95,7 +95,7 @@ class SelectedFields:
     def strategy(
         self, name: str, strategies: Mapping[str, Strategy], given: Mapping[str, Any]
     ) -> Strategy:
-        """The strategy called `name`, of the other strategies of the config."""
+        """Builds the strategy `name` from the other strategies of the config."""
         members = _members(strategies, self.arms, self.policy)
         if self.mode in (GREEDY, DYNAMIC) and not self.policy:
             raise ValueError(f"policy is missing; mode {self.mode!r} needs it")
@@ -153,24 +153,24 @@ class SwitchedFields:
     def strategy(
         self, name: str, strategies: Mapping[str, Strategy], given: Mapping[str, Any]
     ) -> Strategy:
-        """The strategy called `name`, of the other strategies of the config."""
+        """Builds the strategy `name` from the other strategies of the config."""
         members = _members(strategies, self.arms, self.policy)
         more = {field: given[field] for field in self.NUMBERS if field in given}
         if self.policy:
             more |= {"logits": policies.logits, "table": _OF_POLICY + self.policy}
         elif "prior" in given:
-            raise ValueError("prior does not apply without policy, whose word it weighs")
+            raise ValueError("prior does not apply without policy, whose predictions it weighs")
         return together.make_switched(
             members, self.costs, bandit=self.bandit, lengths=self.lengths, **more
         )
 
 
 CHOOSING = {"selected": SelectedFields, "switched": SwitchedFields}
-"""Drafters that are made of other strategies."""
+"""Fields of drafters that are built from other strategies."""
 
 
 def methods(strategies: Mapping[str, Strategy]) -> dict[str, Method]:
-    """How a strategy is made of others, for `strategy.from_config`."""
+    """Builders of strategies from other strategies, for `strategy.from_config`."""
 
     def method(drafter: str, cls: type) -> Method:
         def make(name: str, spec: Mapping[str, Any]) -> Strategy:
@@ -208,7 +208,7 @@ def _members(
 
 
 def selection_trees(strategies: Mapping[str, Strategy], target: LanguageModel) -> dict[str, Params]:
-    """The policies, and the bandits before any reward, by the names of their tables.
+    """Policies and initial bandits by the names of their tables.
 
     Raises:
       UserError: when a policy does not fit its strategy or the target's embeddings.

@@ -1,4 +1,4 @@
-"""The flags of `python -m specjax.main`: which config, changed how, and where results go."""
+"""The flags of `python -m specjax.main`: config file, changed fields, workdir."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DEFAULT_CONFIG = Path(__file__).parents[1] / "recipes" / "quickstart.py"
 _PREFIX = "--config."
 
 _WIDTH, _SHOWN = 100, 28
-"""Columns of help, and of a field and its value beside what is said of it."""
+"""Columns of the help, and of a field and its value next to its description."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What a command line asks for."""
+    """A parsed command line."""
 
     config: ConfigDict
     workdir: Path
@@ -38,7 +38,7 @@ class Request:
 
 
 def parse(argv: Sequence[str]) -> Request:
-    """The request of a command line; nothing is kept between calls.
+    """Parses a command line; keeps no state between calls.
 
     Raises:
       UserError: when a flag, the config file or a field cannot be used.
@@ -57,7 +57,7 @@ def parse(argv: Sequence[str]) -> Request:
 
 
 def help_text(argv: Sequence[str]) -> str:
-    """What the config of a command line is for and has, and the flags beside its fields.
+    """Help text of the command line's config, its fields, and the other flags.
 
     Raises:
       UserError: when a flag or the config file cannot be used.
@@ -95,7 +95,7 @@ def config_help(place: str) -> str:
 
 
 def _docstring(source: str) -> str:
-    """The docstring of a module as its file has it, with its ends of lines."""
+    """The docstring of a module as written in its file, with line breaks."""
     tree = ast.parse(source)
     first = tree.body[0] if ast.get_docstring(tree) is not None else None
     if not isinstance(first, ast.Expr):
@@ -104,7 +104,7 @@ def _docstring(source: str) -> str:
 
 
 def _line(name: str, value: Any, words: str) -> str:
-    """A field, its value and what it is, cut to one line."""
+    """One line: a field, its value and its description, truncated."""
     if isinstance(value, ConfigDict):
         words = "; ".join(filter(None, [", ".join(map(str, value)), words]))
         shown = f"  {name}.*" if value else f"  {name}.NAME"
@@ -115,12 +115,12 @@ def _line(name: str, value: Any, words: str) -> str:
 
 
 def flags_text() -> str:
-    """The flags in words."""
+    """Description of the flags."""
     return _flags().get_help()
 
 
 def _flags() -> flags.FlagValues:
-    """The flags but for those of the config's fields."""
+    """All flags except those of config fields."""
     values = flags.FlagValues()
     values.set_gnu_getopt(True)  # fields and flags in any order
     flags.DEFINE_string(
@@ -184,7 +184,7 @@ def _changed(config: ConfigDict, argv: Sequence[str]) -> ConfigDict:
 
 
 def _bad_field(config: ConfigDict, argv: Sequence[str], error: Exception) -> str:
-    """One sentence about the `--config.field` flag that the config does not have."""
+    """One sentence about an unknown `--config.field` flag."""
     for argument in argv[1:]:
         if not argument.startswith(_PREFIX):
             continue

@@ -1,4 +1,4 @@
-"""Configs with the defaults of their schemas; config files change what differs."""
+"""Makes configs with the defaults of their schemas; config files change some fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specjax.experiments.config.schema import SCHEMAS
 
 
 def make_config(experiment: str, /, **changes: Any) -> ConfigDict:
-    """The config of an experiment; of a group those fields change that a dictionary names."""
+    """The config of an experiment; a dictionary changes only the given fields of a group."""
     known = config_fields(SCHEMAS[experiment])
     config = ConfigDict({name: _default(field) for name, field in known.items()})
     config.experiment = experiment
@@ -31,7 +31,7 @@ def _default(field: ConfigField) -> Any:
 def _changed(
     config: ConfigDict, known: Mapping[str, ConfigField], changes: Mapping[str, Any]
 ) -> ConfigDict:
-    """The config with other values; members of a mapping have the defaults of its members."""
+    """The config with changed values; mapping members get their own defaults."""
     for name, value in changes.items():
         field = known.get(name)
         if isinstance(value, Mapping) and field and field.of:
@@ -66,7 +66,7 @@ transcribe_config = functools.partial(make_config, "transcribe")
 
 
 def select_data_config(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -> ConfigDict:
-    """Offline data for choosing a drafter; `tasks` give where queries are read by name."""
+    """Offline data for choosing a drafter; `tasks` gives sources of queries by name."""
     return make_config("select_data", tasks=tasks, **changes)
 
 
@@ -79,7 +79,7 @@ def online_config(
 
 
 def to_decode_config(config: ConfigDict, **changes: Any) -> ConfigDict:
-    """A decode config with those of its fields that another config has too."""
+    """A decode config with the fields that it shares with another config."""
     known = config_fields(SCHEMAS["decode"])
     return decode_config(**{name: config[name] for name in known if name in config} | changes)
 
@@ -108,7 +108,7 @@ def tune_config(
     """A search for the best setting of a strategy of a decode config, or of a file's.
 
     The space gives values by field of the strategy; empty: its draft length and, where it has one,
-    its confidence stop. Beside draft lengths the shapes of trees may be searched (`tree_nodes`).
+    its confidence stop. `tree_nodes` adds tree shapes to the search.
     """
     base = read_config(base) if isinstance(base, str) else base
     values = {field: tuple(given) for field, given in space.items()}

@@ -1,4 +1,4 @@
-"""The models of a config, and what relates fields that several jobs have."""
+"""The models of a config, and checks of fields that several jobs share."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from specjax.parallel.mesh import axis_sizes
 from specjax.runtime.errors import UserError
 
 OWN = "target"
-"""As a drafter's checkpoint: the target's own."""
+"""A drafter's checkpoint of this name is the target's own."""
 
 _SMALL = re.compile(r"(.+?):((?:bfloat|int)\d+(?::[^/]*)?)")
 
 
 def check_fields(config: ConfigDict) -> None:
-    """Refuses what no decode could use though each field is one that it may have.
+    """Refuses combinations of valid fields that no decode can use.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -58,10 +58,10 @@ def check_rows_per_device(config: ConfigDict, *fields: str) -> None:
 
 
 def model_names(config: ConfigDict) -> dict[str, str]:
-    """Checkpoint of every model as it is spelled, the target first.
+    """Checkpoint strings of all models by name, the target first.
 
     Raises:
-      UserError: when the target is missing, a drafter has its name, or weights are misspelled.
+      UserError: when the target is missing, a drafter has its name, or a weight suffix is invalid.
     """
     if not config.target:
         raise UserError("config.target is empty; it must be a model directory or hub id")
@@ -81,40 +81,40 @@ def model_names(config: ConfigDict) -> dict[str, str]:
 
 
 def model_source(config: ConfigDict, name: str) -> tuple[str, SmallWeights | None]:
-    """Directory or hub id of a model, and how small its weights are (None: as they are stored).
+    """Directory or hub id of a model, and its weight format (None: as stored).
 
-    Behind the checkpoint of a config may stand `:bfloat16`, `:int8`, `:int4` or `:int4:64`; that of
-    a drafter may be the word `target`, for the target's own.
+    The config may append `:bfloat16`, `:int8`, `:int4` or `:int4:64` to a checkpoint. A drafter's
+    checkpoint may be the word `target`, for the target's own.
 
     Raises:
-      UserError: when what stands behind it is something else.
+      UserError: when it has any other suffix.
     """
     given = config.get(name, "") if name in ("target", "drafter") else config.drafters.get(name, "")
     match = _SMALL.fullmatch(given)
-    place, spelled = match.groups() if match else (given, "")
+    place, suffix = match.groups() if match else (given, "")
     try:
-        weights = SmallWeights.spelled(spelled) if spelled else None
+        weights = SmallWeights.spelled(suffix) if suffix else None
     except ValueError as error:
-        raise UserError(f"the checkpoint {given!r} has {spelled!r} behind it; {error}") from None
+        raise UserError(f"the checkpoint {given!r} has the suffix {suffix!r}; {error}") from None
     if place == OWN and name != OWN:
         place = model_source(config, OWN)[0]
     return place, weights
 
 
 def check_reads(field: str, model: LanguageModel) -> None:
-    """Refuses a model that listens where an experiment has texts only.
+    """Refuses a speech model in an experiment on texts.
 
     Raises:
       UserError: naming the field.
     """
     if model.info.frames:
         raise UserError(
-            f"config.{field} is a model that listens; experiments of this kind read texts alone"
+            f"config.{field} is a speech model; experiments of this kind read only texts"
         )
 
 
 def heads_file(config: ConfigDict) -> str:
-    """The file of the parallel heads, which a strategy has asked for.
+    """The file of the parallel heads that a strategy reads.
 
     Raises:
       UserError: when the config names none.
@@ -127,7 +127,7 @@ def heads_file(config: ConfigDict) -> str:
 
 
 def generation_arguments(config: ConfigDict) -> dict[str, Any]:
-    """What `specjax.load` is told of `generation_config.json`."""
+    """Arguments of `specjax.load` about `generation_config.json`."""
     changes = {name: config.generation[name] for name in config.generation}
     ignored = config.ignore_generation_config
     return {"ignore_generation_config": ignored, "generation": changes}
@@ -141,7 +141,7 @@ class Languages(TypedDict, total=False):
 
 
 def language_arguments(config: ConfigDict, name: str) -> Languages:
-    """What `specjax.load` is told of languages, which are the target's."""
+    """Arguments of `specjax.load` about languages, which are those of the target."""
     if name != "target":
         return {}
     source, target = config.source_language, config.target_language

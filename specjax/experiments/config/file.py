@@ -1,4 +1,4 @@
-"""Reading config files by path."""
+"""Reads config files by path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MUST_BE = "it must be a Python file whose get_config() returns a ConfigDict"
 def read_config(place: str) -> ConfigDict:
     """The config of a Python file, `FILE` or `FILE:WORDS` for its `get_config(WORDS)`.
 
-    The file runs as a module of its own each time; nothing of another config is left in it.
+    Each call runs the file as a new module, without state of another config.
 
     Raises:
       UserError: when there is no such file, it fails, or it gives no config.
@@ -32,7 +32,7 @@ def read_config(place: str) -> ConfigDict:
         config = _config_of(file, words)
     except UserError:
         raise
-    except (Exception, SystemExit) as error:  # whatever it is, it is the file's
+    except (Exception, SystemExit) as error:  # any error here comes from the file
         raise UserError(
             f"config file {file!r} fails{_place(file, error)}: {_words(error)}"
         ) from None
@@ -43,7 +43,7 @@ def read_config(place: str) -> ConfigDict:
 
 
 def _config_of(file: str, words: str) -> object:
-    """What `get_config` of the file returns; None when there is no such function."""
+    """The value of the file's `get_config`; None when there is no such function."""
     loader = SourceFileLoader("config", file)
     spec = importlib.util.spec_from_loader("config", loader)
     if spec is None:
@@ -64,6 +64,6 @@ def _place(file: str, error: BaseException) -> str:
 
 
 def _words(error: BaseException) -> str:
-    """The error in one line."""
+    """The error message in one line."""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     return " ".join([f"{type(error).__name__}:", *text.split()]).removesuffix(":")

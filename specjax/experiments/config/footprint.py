@@ -1,4 +1,4 @@
-"""What a model takes on each device, worked out from shapes alone."""
+"""Memory of a model on each device, computed from shapes alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from specjax.runtime.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class ModelPlan:
-    """What one model takes."""
+    """Parameters and bytes of one model."""
 
     checkpoint: str
     parameters: int
@@ -50,10 +50,9 @@ def plan_model(
 ) -> ModelPlan:
     """Parameters and bytes of one model that `ways` devices share.
 
-    Of caches with room for `capacity` tokens behind a decoder-only model's prompt, written so far
-    `ahead` as a decode does (`decoding.state.count_ahead`). A model that `shares` with another
-    takes
-    memory for its small weights only.
+    Caches have room for `capacity` tokens after a decoder-only model's prompt, and are written so
+    far `ahead` as in a decode (`decoding.state.count_ahead`). A model that `shares` parameters with
+    another one takes memory for its quantized weights only.
     """
     model, params = entry.model, entry.params
 
@@ -95,7 +94,7 @@ def cache_bytes(
 
 
 def expert_itemsize(params: Params, dtype: Any) -> float:
-    """Bytes of a weight of the model's experts with its share of the scales; of none `dtype`'s."""
+    """Bytes of an expert weight with its share of the scales; of `dtype` without experts."""
     flat = jax.tree_util.tree_flatten_with_path(params, is_leaf=is_small)[0]
     experts = [leaf for path, leaf in flat if to_key_path(path)[-1] in EXPERTS]
     stored = sum(map(count_stored_bytes, jax.tree.leaves(experts)))
@@ -103,7 +102,7 @@ def expert_itemsize(params: Params, dtype: Any) -> float:
 
 
 def abstract_params(model: LanguageModel, dtype: Any, weights: SmallWeights | None = None) -> Any:
-    """Shapes of a model's parameters in `dtype`, or as small as `weights`; ids stay integers.
+    """Shapes of a model's parameters in `dtype` or quantized as `weights`; ids stay integers.
 
     Raises:
       UserError: when the model cannot have such weights.

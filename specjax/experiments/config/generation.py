@@ -1,4 +1,4 @@
-"""The generation settings of a decode that is planned."""
+"""The generation settings of a planned decode."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from specjax.models.base import LanguageModel
 from specjax.runtime.errors import UserError
 
 STOPS, LANGUAGE = "stop_strings", "target_language"
-"""The setting, and the field of configs, that need the target's tokenizer."""
+"""The setting and the config field that need the target's tokenizer."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """The settings of a plan, as far as their files are here."""
+    """The settings of a plan, as far as their files are available."""
 
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     tokenizer: Any = None
-    said: tuple[str, ...] = ()  # lines about them
-    note: str = ""  # of decodes without beams, where the target's file asks for some
+    lines: tuple[str, ...] = ()  # lines about them
+    note: str = ""  # of decodes without beams although the target's file sets beams
 
     def guided(self, models: Mapping[str, LanguageModel]) -> dict[str, LanguageModel]:
         """The models with the target under its guidance, if any."""
@@ -48,31 +48,31 @@ class Planned:
 
 
 NOTHING = Planned()
-"""Models that are not there yet have no settings."""
+"""The settings of models that do not exist yet."""
 
 
 def plan_settings(config: ConfigDict) -> Planned:
-    """Those of the target's checkpoint, changed as the config says.
+    """The target's generation settings with the config's changes.
 
     Raises:
-      UserError: when one cannot be obeyed.
+      UserError: when a setting is not supported.
     """
     target = model_source(config, "target")[0]
     found = describe_generation(target, **generation_arguments(config))
     language = config.get("target_language", "")
-    said = set_language_generation(found.generation, **config.get("speech", {}))
+    values = set_language_generation(found.generation, **config.get("speech", {}))
     check_told_once(language, config.generation, "config.")
-    needed = [STOPS] * (STOPS in said) + [LANGUAGE] * bool(language)
+    needed = [STOPS] * (STOPS in values) + [LANGUAGE] * bool(language)
     tokenizer = load_tokenizer(found.path) if needed and found.path else None
     here, missing = tokenizer is not None or found.complete, []
     if found.path is None:
         missing.append(f"what the generation_config.json of {target} says; it is not here")
     if not here:
-        said = {name: value for name, value in said.items() if name not in needed}
+        values = {name: value for name, value in values.items() if name not in needed}
         missing += [f"{name}; the target's tokenizer is not here" for name in needed]
     else:
-        said = language_generation(said, tokenizer, language, f"config.{LANGUAGE}")
-    settings = parse_settings(settings_in(said))
+        values = language_generation(values, tokenizer, language, f"config.{LANGUAGE}")
+    settings = parse_settings(settings_in(values))
     given = ", ".join(f"{name}={format_value(value)}" for name, value in settings.items()) or "none"
     lines = f"settings: {given}", *(f"left out: {what}" for what in missing)
     return Planned(settings, tokenizer, lines, _note(target, found.generation))

@@ -1,4 +1,4 @@
-"""The configs of jobs that learn: models, tables, tokenizers and policies."""
+"""Config schemas of training jobs: models, tables, tokenizers and policies."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from specjax.selection.reward import Reward
 from specjax.training.optimizer import Optimizer
 
 HOTTEST = 2.0
-"""Temperature beyond which texts are noise, and acceptance says nothing."""
+"""Highest temperature at which acceptance is still informative."""
 
 
 @block
 class Online(Sizes, Models):
-    """A stream of texts, decoded while one drafter learns from it."""
+    """A stream of texts that one drafter learns from while it is decoded."""
 
     name: str = text(help="for reports")
     sources: dict[str, Any] = mapping(group(Examples), help="of texts: name -> their fields")
@@ -55,8 +55,8 @@ class Online(Sizes, Models):
         help="names of the sources in the order in which they are decoded"
     )
     strategies: dict[str, Any] = strategies_field("they take turns at every batch")
-    learns: str = text(help="the one whose drafter learns between texts; empty: none")
-    every: int = integer(8, help="texts that are decoded between updates, which learn these")
+    learns: str = text(help="the strategy whose drafter learns between texts; empty: none")
+    every: int = integer(8, help="texts between updates; an update learns from these")
     steps: int = integer(1, most=10**8, help="of the optimizer in an update")
     objective: dict[str, Any] = objective_field("distillation")
     optimizer: Optimizer = group(
@@ -67,7 +67,7 @@ class Online(Sizes, Models):
         help="decay is to zero at the end of the stream",
     )
     bucket: int = bucket_field(32, "prompts and rows to learn are padded to multiples of it")
-    blocks: int = integer(20, help="parts of the stream that plots tell apart")
+    blocks: int = integer(20, help="parts of the stream that plots show separately")
 
 
 @block
@@ -84,10 +84,8 @@ class Learned:
     encoder_layers: tuple[int, ...] = listing(
         "a list of numbers of layers, counted from 0", is_token, (), help="likewise"
     )
-    shape: dict[str, Any] = mapping(help="in the words of Hugging Face's config.json")
-    frozen: tuple[str, ...] = names(
-        help="names of its parameters that stay as they are, as embedding"
-    )
+    shape: dict[str, Any] = mapping(help="in the fields of Hugging Face's config.json")
+    frozen: tuple[str, ...] = names(help="names of parameters that are not trained, as embedding")
     tokenizer: str = text(help="directory or hub id; empty: the checkpoint's, or the target's")
 
 
@@ -97,16 +95,16 @@ def _share(default: float, help: str) -> Any:
 
 @block
 class Sequences:
-    """Shares of the steps."""
+    """Shares of training steps by kind of sequence."""
 
     data: float = _share(1.0, "outputs of the training data")
-    target: float = _share(0.0, "what the target says to its inputs")
-    drafter: float = _share(0.0, "samples of the model in training, drawn anew (on-policy)")
+    target: float = _share(0.0, "the target's outputs for the training inputs")
+    drafter: float = _share(0.0, "samples of the model in training, new at every step (on-policy)")
 
 
 @block
 class TargetOutputs:
-    """How the target writes what is learned."""
+    """How the target generates outputs to learn from."""
 
     temperature: float = number(0.0, bounds="[0, 1000]", help="0: greedy")
     batch_size: int = integer(64, most=2**20, help="of its decodes")
@@ -114,10 +112,10 @@ class TargetOutputs:
 
 @block
 class Evaluation:
-    """How often and by what a model is judged."""
+    """How often and by which scores a model is evaluated."""
 
     every: int = integer(500, help="steps; each one leaves a checkpoint")
-    keep: str = text("loss", help="what makes a checkpoint the best: loss, or a name of the others")
+    keep: str = text("loss", help="the score that selects the best checkpoint: loss or another")
     batch_size: int = integer(32, most=2**20, help="of validation")
     decode: bool = flag(True, help="score decoded outputs by the metric of `validation`")
     acceptance: tuple[float, ...] = whole(
@@ -130,7 +128,7 @@ class Evaluation:
 
 @block
 class Log:
-    """Where a run is logged beside TensorBoard."""
+    """Where a run is logged in addition to TensorBoard."""
 
     wandb_project: str = text(help="of Weights & Biases")
 
@@ -142,7 +140,7 @@ class Train(Chat, Generation):
     name: str = text(help="for progress bars and reports")
     model: Learned = group(Learned)
     target: str = text(
-        help="directory or hub id: whose outputs, distributions or acceptance are looked at"
+        help="directory or hub id of the model for outputs, distributions or acceptance"
     )
     speech: Speech = group(Speech)
     dtype: str = dtype_field("of the arithmetic; parameters are float32")
@@ -151,7 +149,7 @@ class Train(Chat, Generation):
     fully_sharded: bool = flag(
         True,
         help="weights, gradients and the optimizer's state are split over mesh.data too; False:"
-        " whole there, which talks less where they fit",
+        " replicated, with less communication, where they fit",
     )
     topology: str = topology_field()
     train: Data = group(Data, data={"split": "train"})
@@ -187,7 +185,7 @@ class HeldOut:
 
 @block
 class Ngram(HeldOut, Examples):
-    """Tables of n-grams from what a target decodes: a text file, or outputs of examples."""
+    """N-gram tables from texts in the target's output format: a file or outputs of examples."""
 
     target: str = text(help="directory or hub id; its tokenizer and vocabulary, not its weights")
     text_file: str = text(
@@ -212,7 +210,7 @@ class Tokenizer(HeldOut, Examples):
 
 @block
 class SelectData(Sizes, Placement):
-    """Offline data for choosing a drafter: what every arm does on every query."""
+    """Offline data for choosing a drafter: outputs and times of every arm on every query."""
 
     tasks: dict[str, Any] = mapping(
         group(Examples, data={"split": "train"}), help="sets of queries"
@@ -231,18 +229,18 @@ class Select:
     """A policy that chooses a drafter; fields of groups are changed as `fit={"epochs": 10}`."""
 
     data: str = text(help="folder that select_data has made")
-    test: str = text(help="another one, to judge by; empty: a share of `data`")
+    test: str = text(help="another one, for evaluation; empty: a share of `data`")
     heldout: float = number(0.1, bounds="[0.01, 0.9]", help="that share")
     arms: tuple[str, ...] = names(help="of the data, in the policy's order; empty: all")
     hidden: int = integer(512, help="units of each hidden layer")
-    reward: Reward = group(Reward, help="what a policy is trained for")
+    reward: Reward = group(Reward, help="the reward of a policy")
     fit: Fit = group(Fit, help="how a policy is trained")
     seed: int = seed(help="of the share and of training")
 
 
 @block
 class SelectCurve(Select):
-    """What training queries and the weight of alignment are worth."""
+    """Learning curves: number of training queries, and weight of alignment."""
 
     sizes: tuple[int, ...] = listing(
         "a list of integers of at least 1",
@@ -255,5 +253,5 @@ class SelectCurve(Select):
         "a list of numbers from 0 to 1",
         lambda x: is_number(x) and x <= 1,
         (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
-        help="of alignment against cheapness",
+        help="of alignment relative to cost",
     )

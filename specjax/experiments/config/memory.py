@@ -1,7 +1,7 @@
-"""Whether what a config asks for fits into memory, before anything is loaded.
+"""Checks that a config fits into memory, before anything is loaded.
 
-What is counted is what certainly is there at once: a lower bound, so that nothing is refused that
-would have run.
+Counts only arrays that certainly exist at the same time. This is a lower bound, so no config is
+refused that would have run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check_decode_memory(config: ConfigDict, pair: Pair, strategies: Mapping[str,
     """Refuses a decode whose weights, caches and logits do not fit on a device.
 
     Raises:
-      UserError: saying what is needed and what there is.
+      UserError: with the required and the available bytes.
     """
     mesh: dict[str, int] = dict(zip(AXES, axis_sizes(config.mesh.to_dict()), strict=True))
     drafted = max(strategy.drafter.spec.width for strategy in strategies.values())
@@ -50,8 +50,8 @@ def check_decode_memory(config: ConfigDict, pair: Pair, strategies: Mapping[str,
         "logits": rows * (drafted + 1) * pair.vocab_size * FLOAT,
         "attention": rows * max(scores) * FLOAT,
     }
-    check_bytes(needed, given)  # what is far too large is too large to be planned
-    # A prompt takes at least one bucket; how long prompts are is not known yet.
+    check_bytes(needed, given)  # shapes that are far too large cannot be planned
+    # A prompt takes at least one bucket; prompt lengths are not known yet.
     shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": bucket})
     capacity = config.max_new_tokens + drafted + 2
     ahead = max(count_ahead(strategy.drafter, strategy.reader) for strategy in strategies.values())
@@ -67,18 +67,18 @@ def check_beam_memory(
     """Refuses beam searches whose weights, caches, masks and logits do not fit on a device.
 
     Raises:
-      UserError: saying what is needed and what there is.
+      UserError: with the required and the available bytes.
     """
     rows = config.batch_size
     given = f"config.batch_size {rows:,}, config.max_new_tokens {config.max_new_tokens:,} and"
     for name, decoder in decoders.items():
         nodes, width = len(decoder.depth), decoder.target_model.info.vocab_size
-        said = f"{given} strategies.{name} of {nodes:,} nodes a call"
+        sizes = f"{given} strategies.{name} of {nodes:,} nodes a call"
         needed = {
             "logits": rows * nodes * width * FLOAT,
             "masks": rows * nodes * decoder.slots,
         }
-        check_bytes(needed, said)  # what is far too large is too large to be planned
+        check_bytes(needed, sizes)  # shapes that are far too large cannot be planned
         shortest = ConfigDict({**config.to_dict(), "max_prompt_tokens": config.bucket})
         one: dict[str, int] = dict.fromkeys(AXES, 1)
         plans = {}
@@ -86,13 +86,13 @@ def check_beam_memory(
             plans[each] = plan_model(entry, shortest, one, decoder.slots, 1, None)
         needed["weights"] = sum(plan.parameter_bytes for plan in plans.values())
         needed["caches"] = sum(plans[each].cache_bytes for each in decoder.used)
-        check_bytes(needed, said)
+        check_bytes(needed, sizes)
 
 
 def plan_models(
     pair: Pair, config: ConfigDict, mesh: Mapping[str, int], capacity: int, ahead: int | None
 ) -> dict[str, ModelPlan]:
-    """What each model of a decode takes on a device, by its name."""
+    """Memory of each model of a decode on a device, by name."""
     made = {}
     for name, entry in pair.members.items():
         weights, shares = get_weights(config, name), copies_target(config, name)
@@ -102,7 +102,7 @@ def plan_models(
 
 
 def check_bytes(needed: Mapping[str, int], given: str) -> None:
-    """Refuses what needs more bytes than a device has; `given` are the fields that say so.
+    """Refuses more bytes than a device has; `given` names the fields that set them.
 
     Raises:
       UserError: with both figures.
@@ -117,7 +117,7 @@ def check_bytes(needed: Mapping[str, int], given: str) -> None:
 
 
 def device_bytes() -> int:
-    """Memory of the first device; of a CPU the machine's, or what its control group may take."""
+    """Memory of the first device; for a CPU of the machine or of its control group."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"])

@@ -1,4 +1,4 @@
-"""`config.drafter_ways`: over how many devices of the mesh each drafter is split."""
+"""`config.drafter_ways`: the number of mesh devices that each drafter is split over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specjax.runtime.errors import UserError
 
 
 def get_ways(config: ConfigDict, name: str) -> int:
-    """Devices that share a model: all of `mesh.model` the target, by `drafter_ways` a drafter."""
+    """Devices that share a model: `mesh.model` for the target, `drafter_ways` for a drafter."""
     if "mesh" not in config:
         return 0  # of one device
     _, model = axis_sizes(config.mesh.to_dict())
@@ -24,7 +24,7 @@ def get_ways(config: ConfigDict, name: str) -> int:
 
 
 def copies_target(config: ConfigDict, name: str) -> bool:
-    """Whether a drafter is made of the loaded target: its own small weights, all else shared."""
+    """Whether a drafter is a quantized copy of the loaded target that shares all else."""
     own, whole = model_source(config, "target")
     place, weights = model_source(config, name)
     same = (
@@ -34,13 +34,13 @@ def copies_target(config: ConfigDict, name: str) -> bool:
 
 
 def get_weights(config: ConfigDict, name: str) -> SmallWeights | None:
-    """How small a model's kernels are, as the config spells it or its checkpoint stores them."""
+    """Weight format of a model's kernels, from the config or the checkpoint."""
     place, weights = model_source(config, name)
     return weights or (read_stored_weights(place) if place else None)
 
 
 def get_part(config: ConfigDict) -> int:
-    """The part of `mesh.model` that some drafter is split over; 0 where none is."""
+    """The part of `mesh.model` that some drafter is split over; 0 if there is none."""
     _, model = axis_sizes(config.mesh.to_dict())
     return max((ways for ways in config.drafter_ways.values() if ways != model), default=0)
 
@@ -61,9 +61,9 @@ _PARTS = {
 
 
 def whole_words(name: str, model: LanguageModel, ways: int, remedy: bool = False) -> str:
-    """A line about what of a model stays whole because `ways` does not divide it; empty: nothing.
+    """Describes the axes of a model that `ways` does not divide; empty if there are none.
 
-    `remedy` says whether heads of zeros may be added.
+    `remedy`: whether zero heads may be added.
     """
     whole = find_undivided(model, ways)
     if not whole:
@@ -80,7 +80,7 @@ def whole_words(name: str, model: LanguageModel, ways: int, remedy: bool = False
 
 
 def check_ways(config: ConfigDict) -> None:
-    """Refuses ways that drafters cannot be split.
+    """Refuses ways over which drafters cannot be split.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -97,6 +97,6 @@ def check_ways(config: ConfigDict) -> None:
     parts = {ways for ways in config.drafter_ways.values() if ways not in (0, 1, model)}
     if len(parts) > 1:
         raise UserError(
-            f"config.drafter_ways is {config.drafter_ways.to_dict()}; beside 0 (all), 1 and"
+            f"config.drafter_ways is {config.drafter_ways.to_dict()}; apart from 0 (all), 1 and"
             " config.mesh.model its values must be one number"
         )

@@ -57,7 +57,7 @@ class Decode(Chosen, Chat, Compared):
 
     topology: str = topology_field()
     acceptance: str = text(
-        help="that it predicts from: a number, NAME=NUMBER,..., or a results.json"
+        help="to predict speedups from: a number, NAME=NUMBER,..., or a results.json"
     )
     sweep: dict[str, Any] = mapping(
         help="of configs/sweep.py when it is given no grid: strategy -> fields"
@@ -66,7 +66,7 @@ class Decode(Chosen, Chat, Compared):
 
 @block
 class Engagement(Chat, Compared):
-    """How seldom the target must step in: every drafter under an oracle, at several thresholds."""
+    """How often the target must step in: every drafter under an oracle, at several thresholds."""
 
     repeats: int = integer(1, most=10**4, help="timed decodes of every batch")
     thresholds: tuple[float, ...] = whole(
@@ -79,7 +79,7 @@ class Engagement(Chat, Compared):
 
 @block
 class Beams(Chat, Timed, Counts, Languages, Models):
-    """Beam searches side by side; those that draft are compared with the first that does not."""
+    """Beam searches side by side; the first one without drafts is the baseline."""
 
     strategies: dict[str, Any] = strategies_field("searches: name -> drafter, beams, ...")
     bucket: int = bucket_field(8)
@@ -91,13 +91,13 @@ class Windows:
     """How windows of audio follow each other; names are those of transformers' `generate`."""
 
     condition_on_prev_tokens: bool = flag(
-        help="True: what was said before precedes a window's text"
+        help="True: the previous transcript precedes a window's text"
     )
     temperature: tuple[float, ...] = listing(
         "a list of numbers of at least 0",
         is_number,
         (),
-        help="tried in turn where a threshold is not met, as (0.0, 0.2, 0.4); empty: that of each"
+        help="tried in turn until the thresholds hold, as (0.0, 0.2, 0.4); empty: that of each"
         " strategy",
     )
     compression_ratio_threshold: float = number(
@@ -116,7 +116,7 @@ class Transcribe(Chosen, Timed, Tables, Placement):
     """Audio of any length, window by window, by strategies that are timed side by side."""
 
     task: str = text("transcribe", help="where audio and references come from")
-    metric: str = text("wer_basic", help="what texts are scored by")
+    metric: str = text("wer_basic", help="metric of the texts")
     max_new_tokens: int = integer(220, most=TOKENS, help="of a window at most")
     max_prompt_tokens: Any = remove_field()
     speech: Speech = group(Speech, timestamps=True)
@@ -137,7 +137,7 @@ class Sweep:
 
     base: dict[str, Any] = mapping(help="the decode config")
     grid: dict[str, Any] = mapping(help="values by dotted field")
-    strategies: tuple[str, ...] = names(help="of the base, beside its baselines; empty: all")
+    strategies: tuple[str, ...] = names(help="of the base, baselines are added; empty: all")
     apart: bool = flag(help="True: fields of different strategies are not crossed, each runs alone")
 
 
@@ -151,7 +151,7 @@ class Tune:
         help="values by field; empty: draft lengths and, where it has one, confidence stops"
     )
     tree_nodes: int = integer(
-        0, least=0, help="most nodes of trees that are searched beside chains; 0: no trees"
+        0, least=0, help="most nodes of trees that are searched as well as chains; 0: no trees"
     )
     objective: str = choice(
         ("time", "swi"), "time", help="swi: the price of all calls, for all candidates"
@@ -175,7 +175,7 @@ class Tune:
 
 @block
 class Quickstart(Decode):
-    """A tiny pair, trained on the built-in grammar, then decoded with."""
+    """A tiny pair that is trained on the built-in grammar and then decodes."""
 
     training: Training = group(Training)
 

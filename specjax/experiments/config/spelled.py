@@ -1,7 +1,7 @@
-"""What the command line adds: strategies and their fields, drafters, settings, template variables.
+"""Parses flags that add strategies and their fields, drafters, settings, template variables.
 
-`--config.strategies.mine.drafter=neural` makes a strategy called `mine`. Which kind of value a
-field has is known from the registries, not from the config.
+`--config.strategies.mine.drafter=neural` makes a strategy called `mine`. The registries, not the
+config, give the type of its fields.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ NAMES = ("drafter", "reader", "rule")
 
 
 def parse_flags(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, list[str]]:
-    """The config with what flags add to its open groups, and the flags that are left.
+    """The config with the flags' additions to its open groups, and the remaining flags.
 
-    Flags of fields that the config has already are left: its own value says their kind.
+    Flags of existing fields remain: the config's own value gives their type.
     """
     made, left = config.copy_and_resolve_references(), []
     given = {argument.partition("=")[0].removeprefix(_PREFIX) for argument in argv}
@@ -54,9 +54,9 @@ def parse_flags(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, li
 
 
 def _added(config: ConfigDict, path: str, given: set[str]) -> tuple[ConfigDict, str, str] | None:
-    """The place of a dotted path, if it is a field of a strategy that the config does not spell.
+    """The place of a dotted path, if it is a strategy's field that the config does not have.
 
-    A strategy is new when some flag names its drafter or reader: else its name is a slip.
+    A strategy is new when some flag sets its drafter or reader; otherwise its name is a typo.
     """
     place = _place(config, path)
     if place is None:
@@ -70,7 +70,7 @@ def _added(config: ConfigDict, path: str, given: set[str]) -> tuple[ConfigDict, 
 
 
 def _place(config: ConfigDict, path: str) -> tuple[ConfigDict, str, str] | None:
-    """The group of strategies, the strategy's name and the field; None when it is no such path."""
+    """The group of strategies, the strategy's name and the field; None for any other path."""
     *parents, group, name, field = ["", *path.split(".")] if path.count(".") >= 2 else [""] * 4
     node: Any = config
     for parent in filter(None, parents):
@@ -82,7 +82,7 @@ def _place(config: ConfigDict, path: str) -> tuple[ConfigDict, str, str] | None:
 
 
 def _value(field: str, text: str) -> Any:
-    """A flag's text as the kind that a field has; where it is none the checks will say so."""
+    """Parses a flag's text by the type of its field; leaves invalid text to the checks."""
     kind = _kinds().get(field, str)
     if kind is str:
         return text
@@ -92,7 +92,7 @@ def _value(field: str, text: str) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """The value that a text is in Python, else the text."""
+    """The Python literal of a text, or the text itself."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -100,7 +100,7 @@ def _literal(text: str) -> Any:
 
 
 def _kinds() -> dict[str, type]:
-    """The kind of every field that a strategy may have."""
+    """The type of every field that a strategy may have."""
     classes = [entry.cls for known in (DRAFTERS, READERS, RULES) for entry in known.values()]
     kinds: dict[str, type] = dict.fromkeys(NAMES, str)
     for cls in (*classes, *CHOOSING.values(), Drawing):

@@ -1,4 +1,4 @@
-"""`config.topology`: when it may be given, and what `--dry_run` shows of it."""
+"""`config.topology`: checks, and the lines of `--dry_run` about it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from specjax.accelerators.topology import Topology, check_name
 from specjax.runtime.errors import UserError
 
 _EXHAUSTED = "RESOURCE_EXHAUSTED"
-"""In the compiler's word about a program that does not fit the chip."""
+"""Part of the compiler's error about a program that does not fit the chip."""
 
 COMPILED = ("decode", "train")
 """Experiments whose programs are compiled for a topology."""
 
 
 def check_topology(config: ConfigDict, dry_run: bool) -> None:
-    """Refuses a topology that is none, or that nothing would be compiled for.
+    """Refuses an unknown topology, or one that nothing would be compiled for.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -42,7 +42,7 @@ def check_topology(config: ConfigDict, dry_run: bool) -> None:
 
 
 def show_topology(topology: Topology) -> None:
-    """Prints the devices."""
+    """Prints the devices of the topology."""
     chip = topology.chip
     print(
         f"{topology.name}: {len(topology.devices)} devices, {topology.devices[0].device_kind}, each"
@@ -52,10 +52,10 @@ def show_topology(topology: Topology) -> None:
 
 
 def memory_refusal(error: RuntimeError) -> dict[str, Any]:
-    """The entry of a program that the compiler refuses for lack of memory.
+    """The plan.json entry of a program that the compiler refuses for lack of memory.
 
     Raises:
-      jax.errors.JaxRuntimeError: the error itself, when that is not why.
+      jax.errors.JaxRuntimeError: the error itself, when it has another cause.
     """
     if _EXHAUSTED not in str(error):
         raise error

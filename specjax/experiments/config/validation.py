@@ -1,4 +1,4 @@
-"""Whether each field of a config is one that its experiment has, with a value that it may have."""
+"""Validates the fields of a config against the schema of its experiment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specjax.runtime.errors import UserError
 
 
 def check_config(config: ConfigDict, where: str = "config") -> None:
-    """Refuses a config that lacks a field of its experiment, has another, or a value out of bounds.
+    """Refuses a config with missing or unknown fields, or with invalid values.
 
     Raises:
       UserError: naming the field (a path that begins with `where`), the value and what is allowed.
@@ -26,7 +26,7 @@ def check_config(config: ConfigDict, where: str = "config") -> None:
 
 
 def schema_fields(config: ConfigDict, where: str = "config") -> dict[str, ConfigField]:
-    """The fields of the experiment that a config names.
+    """The schema of a config's experiment.
 
     Raises:
       UserError: when there is no such experiment.
@@ -40,7 +40,7 @@ def schema_fields(config: ConfigDict, where: str = "config") -> dict[str, Config
 
 
 def declared_field(config: ConfigDict, path: str) -> ConfigField | None:
-    """What the schema says of the field at a dotted path; None where it says nothing.
+    """The schema's declaration of the field at a dotted path; None if it has none.
 
     A config inside of another one, as the base of a sweep, has a schema of its own.
     """
@@ -76,7 +76,7 @@ def _check_group(
 
 
 def check_field(field: ConfigField, value: Any, path: str, needs: str) -> None:
-    """Refuses a value that a field of `needs` (in words) cannot have; its default is always one.
+    """Refuses an invalid value of a field of `needs` (in words); its default is always valid.
 
     Raises:
       UserError: naming the field (a dotted path), the value and what is allowed.

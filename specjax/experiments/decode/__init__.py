@@ -1,1 +1,1 @@
-"""Decoding a data set with every strategy of a config, in alternation; results, report, dry run."""
+"""Decodes a data set with all strategies of a config in alternation; report, dry run."""

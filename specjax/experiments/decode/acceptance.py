@@ -16,7 +16,7 @@ _FIELD = "config.acceptance"
 
 
 def acceptances(given: str, strategies: Mapping[str, Strategy]) -> dict[str, float]:
-    """The chance that a drafted token stands, by strategies that draft; "" gives none.
+    """Acceptance rates by strategy with drafts; "" gives none.
 
     `given` is one number for all, `NAME=NUMBER,...`, or the results.json of a run: its
     `acceptance_rate` of the strategies of the same names.
@@ -56,7 +56,7 @@ def _rate(value: Any, given: str) -> float:
 
 
 def _measured(file: Path, drafting: list[str]) -> dict[str, float]:
-    """The rates of the strategies that a run has measured."""
+    """The acceptance rates of the strategies in a results.json."""
     if not os.path.isfile(file):
         raise UserError(f"{_FIELD} is {str(file)!r}, which is no file")
     entries = read_json(file).get("strategies")

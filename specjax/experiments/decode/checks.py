@@ -1,4 +1,4 @@
-"""Whether a decode config can be used, and what it gives in vain, without a model."""
+"""Validates a decode config without a model and finds unused fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specjax.experiments.decode.tables import check_corpus
 
 
 def check_decode(config: ConfigDict) -> dict[str, Strategy]:
-    """The strategies, if every field is one that a decode could use.
+    """Validates the config; returns its strategies.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -32,11 +32,11 @@ def check_decode(config: ConfigDict) -> dict[str, Strategy]:
 
 
 COUNTS = ("ngram_table", "ngram_file")
-"""Fields that n-grams come from; the first one given is read."""
+"""Fields that n-grams come from; the first nonempty one is read."""
 
 
 def unused_fields(config: ConfigDict, strategies: Mapping[str, Strategy]) -> list[str]:
-    """The fields that are given and that no strategy reads, drafters as they are named."""
+    """Fields that are set but read by no strategy; drafters by name."""
     specs = [strategy.drafter.spec for strategy in strategies.values()]
     models = {name for spec in specs for name in spec.models}
     tables = {name for spec in specs for name in spec.resources}
@@ -50,6 +50,6 @@ def unused_fields(config: ConfigDict, strategies: Mapping[str, Strategy]) -> lis
 
 
 def note_unused(config: ConfigDict, strategies: Mapping[str, Strategy]) -> None:
-    """Prints what is given in vain: with `config.only` that is no mistake."""
+    """Prints the unused fields; with `config.only` they are no mistake."""
     if fields := unused_fields(config, strategies):
         print(f"no strategy reads {', '.join(fields)}")

@@ -1,4 +1,4 @@
-"""Compiling what a decode experiment will run, every program once, before anything is decoded."""
+"""Compiles every program of a decode experiment once before decoding."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from specjax.runtime.programs import side_by_side
 from specjax.runtime.progress import progress
 
 MOST_AHEAD = 48
-"""Programs that are compiled before their first decode; a process cannot hold any number."""
+"""Most programs to compile before the first decode; a process holds a limited number."""
 
 
 @dataclasses.dataclass
 class Program:
-    """One program, and the strategies and shapes that run it."""
+    """A program, and the strategies and shapes that run it."""
 
     compile: Callable[[], Any]
     runs: list[tuple[str, tuple[int, ...]]]
@@ -27,7 +27,7 @@ class Program:
 def compile_programs(session: Session, batches: Sequence[Batch]) -> None:
     """Compiles all strategies for the shapes of batches; seconds are kept in `session.compiled`.
 
-    Strategies that differ in traced numbers only share a program, and its seconds.
+    Strategies that differ only in traced numbers share a program and its seconds.
     """
     programs = list(missing_programs(session, batches).values())
     compilers = {index: program.compile for index, program in enumerate(programs)}
@@ -38,24 +38,24 @@ def compile_programs(session: Session, batches: Sequence[Batch]) -> None:
 
 
 def missing_programs(session: Session, batches: Sequence[Batch]) -> dict[Hashable, Program]:
-    """The programs of batches that are not compiled, by what JAX keeps them apart by."""
+    """Programs of batches that are not compiled yet, by JAX's cache key."""
     programs: dict[Hashable, Program] = {}
     for batch in batches:
         first = next(iter(session.generators.values()))
-        keys = first.keys(batch, session.config.seed)  # alike for all
+        keys = first.keys(batch, session.config.seed)  # the same for all
         for name, generator in session.generators.items():
             run = name, batch.shape
             if run in session.compiled:
                 continue
-            told = session.guides[name].told(0, batch)
-            compiler = functools.partial(generator.compile, batch, keys, **told)
-            program = generator.program(batch, keys, **told)
+            arguments = session.guides[name].run_arguments(0, batch)
+            compiler = functools.partial(generator.compile, batch, keys, **arguments)
+            program = generator.program(batch, keys, **arguments)
             programs.setdefault(program, Program(compiler, [])).runs.append(run)
     return programs
 
 
 def shape_groups(batches: Sequence[Batch], strategies: int) -> list[list[list[int]]]:
-    """Indices of batches by their shape, in groups whose programs are compiled together."""
+    """Indices of batches by shape, in groups whose programs are compiled together."""
     shapes: dict[tuple[int, ...], list[int]] = {}
     for index, batch in enumerate(batches):
         shapes.setdefault(batch.shape, []).append(index)

@@ -1,4 +1,4 @@
-"""The examples of a config: a task's, or plain files."""
+"""Loads the examples of a config from a task or plain files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specjax.prompts import check_chat_template_kwargs
 from specjax.runtime.errors import UserError
 
 NO_METRIC = "none"
-"""Metric of examples that neither the config nor a task says how to score."""
+"""Default metric when neither the config nor a task names one."""
 
 BY_SUFFIX = {
     ".json": "json",
@@ -32,13 +32,13 @@ BY_SUFFIX = {
 
 
 def collect_references(examples: Iterable[Example]) -> list[Reference]:
-    """The references that examples have: all do where a metric scores them."""
+    """The references of the examples; all have one if a metric scores them."""
     return [example.reference for example in examples if example.reference is not None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """What is decoded, how it is scored, and what is left to make tables from."""
+    """Examples to decode, their metric, and the remaining rows for tables."""
 
     examples: list[Example]
     metric: str
@@ -46,9 +46,9 @@ class Data:
 
 
 def load_data(config: ConfigDict, more: bool, place: str = "config") -> Data:
-    """The examples of a config; `more` also reads rows beyond those that are decoded.
+    """The examples of a config; with `more` also the rows that are not decoded.
 
-    `place` is the group of the fields in the whole config, as refusals name it.
+    `place` is the path of the fields in the whole config, for error messages.
 
     Raises:
       UserError: when they cannot be read, one is blank, or the metric has no references to compare
@@ -56,7 +56,7 @@ def load_data(config: ConfigDict, more: bool, place: str = "config") -> Data:
     """
     check_one_source(config, place)
     examples = _task_examples(config, more, place) if config.task else _file_examples(config, place)
-    _check_said_once(config, examples[:1], place)
+    _check_prefix(config, examples[:1], place)
     count = config.examples or len(examples)
     _check_blank(config, examples[:count], place)
     metric = config.metric or (get_task(config.task).metric if config.task else NO_METRIC)
@@ -69,9 +69,9 @@ def load_data(config: ConfigDict, more: bool, place: str = "config") -> Data:
 
 
 def stream(config: ConfigDict) -> Iterator[Example]:
-    """The first `config.examples` examples, or all when it is 0, read when they are asked for.
+    """Streams the first `config.examples` examples, or all when it is 0.
 
-    Sources are given with `config.prefix`, as a model reads them.
+    Sources include `config.prefix`.
 
     Raises:
       UserError: when they cannot be read.
@@ -88,7 +88,7 @@ def stream(config: ConfigDict) -> Iterator[Example]:
 
 
 def check_single_turn(config: ConfigDict, example: Example) -> None:
-    """Refuses an example that follows answers of a model, where none has given them.
+    """Refuses tasks with turns that follow a model's answers.
 
     Raises:
       UserError: naming the task.
@@ -113,14 +113,14 @@ def check_one_source(config: ConfigDict, place: str = "config") -> None:
         )
     if config.task and config.source_file:
         raise UserError(
-            f"{place}.source_file is {config.source_file!r} beside {place}.task {config.task!r};"
-            f" only one of them can say what is read: clear the other by {place}.task= or"
+            f"{place}.source_file is {config.source_file!r} with {place}.task {config.task!r};"
+            f" only one of them can be read: clear the other by {place}.task= or"
             f" {place}.source_file=, or give the task its rows by {place}.data.path"
         )
 
 
 def check_sources(config: ConfigDict, field: str) -> None:
-    """Refuses sets of texts of `config[field]` of which two fields say what is read, or none.
+    """Refuses entries of `config[field]` with both a task and a file, or neither.
 
     Raises:
       UserError: naming the fields.
@@ -129,7 +129,7 @@ def check_sources(config: ConfigDict, field: str) -> None:
         if bool(source.task) == bool(source.source_file):
             raise UserError(
                 f"config.{field}.{name} has task {source.task!r} and source_file"
-                f" {source.source_file!r}; one of them must say what is read, and only one"
+                f" {source.source_file!r}; exactly one of them must be set"
             )
 
 
@@ -143,10 +143,10 @@ def _check_blank(config: ConfigDict, examples: list[Example], place: str) -> Non
         )
 
 
-def _check_said_once(config: ConfigDict, first: list[Example], place: str) -> None:
-    """Refuses a prefix that a task's own prompts begin with: a model would read it twice."""
-    begun = any(example.source.startswith(config.prefix) for example in first)
-    if config.task and config.prefix and begun:
+def _check_prefix(config: ConfigDict, first: list[Example], place: str) -> None:
+    """Refuses a prefix that the task's prompts already begin with."""
+    is_prefixed = any(example.source.startswith(config.prefix) for example in first)
+    if config.task and config.prefix and is_prefixed:
         raise UserError(
             f"{place}.prefix is {config.prefix!r}, with which the prompts of task {config.task!r}"
             " begin already; leave it empty"
@@ -154,27 +154,27 @@ def _check_said_once(config: ConfigDict, first: list[Example], place: str) -> No
 
 
 def check_chat(config: ConfigDict) -> None:
-    """Refuses what a chat begins with, and variables of its template, where there is none.
+    """Refuses a system message or template variables without a chat.
 
     Raises:
       UserError: naming the field.
     """
-    said = config.chat_template_kwargs.to_dict()
-    check_chat_template_kwargs(said, "config.")
-    if said and not config.chat:
+    variables = config.chat_template_kwargs.to_dict()
+    check_chat_template_kwargs(variables, "config.")
+    if variables and not config.chat:
         raise UserError(
-            f"config.chat_template_kwargs is {said} and config.chat False; only a chat has a"
+            f"config.chat_template_kwargs is {variables} and config.chat False; only a chat has a"
             " template: set config.chat to True, or leave them out"
         )
     if config.system and not config.chat:
         raise UserError(
             f"config.system is {config.system!r} and config.chat False; only a chat begins with it:"
-            " set config.chat to True, or say it in config.prefix"
+            " set config.chat to True, or put it into config.prefix"
         )
 
 
 def check_one_place(config: ConfigDict, field: str) -> None:
-    """Refuses two places to read from, and none: the text in `field`, a task, or plain files.
+    """Refuses none or several sources: the text in `field`, a task, or plain files.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -183,21 +183,21 @@ def check_one_place(config: ConfigDict, field: str) -> None:
     if not given:
         raise UserError(
             f"config.{field} is empty, as are config.task and config.source_file; one of the three"
-            " must say what is read"
+            " must be set"
         )
     if len(given) > 1:
         first, second = given[:2]
         raise UserError(
-            f"config.{second} is {config[second]!r} beside config.{first}; only one of them can say"
-            " what is read"
+            f"config.{second} is {config[second]!r} with config.{first}; only one of them can"
+            " be read"
         )
 
 
 def data_words(config: ConfigDict) -> str:
-    """What `stream` would read, in words; nothing is opened.
+    """Describes the data that `stream` would read, without opening it.
 
     Raises:
-      UserError: when nothing is named, or a plain file is not there.
+      UserError: when no source is set, or a plain file is missing.
     """
     if config.task:
         return f"task {config.task!r} from {of_task.choose_source(config.task, get_source(config))}"
@@ -206,10 +206,10 @@ def data_words(config: ConfigDict) -> str:
 
 
 def file_words(field: str, file: str) -> str:
-    """A file and its size, in words.
+    """Describes a file and its size.
 
     Raises:
-      UserError: when it is not there.
+      UserError: when it is missing.
     """
     if not os.path.isfile(file):
         raise UserError(f"{field} {file!r} is not a file; it must be text or JSONL, plain or .gz")
@@ -238,7 +238,7 @@ def get_source(config: ConfigDict, place: str = "config") -> Source | None:
 
 
 def detect_kind(path: str, place: str = "config") -> str:
-    """What a path without a `kind` is: by its ending, a directory of Parquet, or a hub id."""
+    """Detects the kind of a path: by its ending, a directory of Parquet, or a hub id."""
     suffix = Path(path.removesuffix(".gz")).suffix
     if suffix in BY_SUFFIX:
         return BY_SUFFIX[suffix]
@@ -246,7 +246,7 @@ def detect_kind(path: str, place: str = "config") -> str:
         return "parquet"
     if os.path.exists(path) or path.startswith((".", "/")):
         raise UserError(
-            f"{place}.data.path {path!r} has an ending that says nothing; set {place}.data.kind to"
+            f"{place}.data.path {path!r} has an unknown ending; set {place}.data.kind to"
             f" one of {', '.join(KINDS)}"
         )
     return "hub"

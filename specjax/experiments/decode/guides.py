@@ -1,4 +1,4 @@
-"""What strategies are told from outside while they are measured: given arms, lessons learned."""
+"""Fixed arm choices and online bandit updates of a benchmark."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from specjax.selection.choosing import ARMS, ByRule
 from specjax.selection.selected import Selected
 
 Lesson = dict[str, np.ndarray]
-"""What a guide learns from a batch, as arrays that can be kept."""
+"""Observations of a batch that a guide learns from, as arrays that can be saved."""
 
 
 class OnlineGuide(Protocol):
-    """Of one strategy, over all batches and repeats of a measurement."""
+    """Run arguments and online updates of one strategy over a measurement."""
 
-    def told(self, repeat: int, batch: Batch) -> dict[str, Any]:
-        """Arguments of `Generator.run` beside batch and keys."""
+    def run_arguments(self, repeat: int, batch: Batch) -> dict[str, Any]:
+        """Arguments of `Generator.run` in addition to batch and keys."""
         ...
 
     def lesson(self, generation: Generation, seconds: float) -> Lesson:
-        """What there is to learn from a batch."""
+        """The observations of a batch."""
         ...
 
     def learn(self, repeat: int, batch: Batch, lesson: Lesson) -> None:
-        """Takes it in."""
+        """Updates the guide with the observations of a batch."""
 
 
 class NoGuide:
-    """For strategies that need nothing."""
+    """The guide of strategies that need none."""
 
-    def told(self, repeat: int, batch: Batch) -> dict[str, Any]:
+    def run_arguments(self, repeat: int, batch: Batch) -> dict[str, Any]:
         return {}
 
     def lesson(self, generation: Generation, seconds: float) -> Lesson:
@@ -57,20 +57,20 @@ class NoGuide:
 
 @dataclasses.dataclass(frozen=True)
 class Fixed(NoGuide):
-    """The arm of every example is given."""
+    """A fixed arm for every example."""
 
     arms: np.ndarray  # [N] int32
 
-    def told(self, repeat: int, batch: Batch) -> dict[str, Any]:
+    def run_arguments(self, repeat: int, batch: Batch) -> dict[str, Any]:
         return {"rows": {ARMS: self.arms[np.minimum(batch.index, len(self.arms) - 1)]}}
 
 
 @dataclasses.dataclass
 class Online(NoGuide):
-    """A bandit that learns from tokens per second: how many times those of its first text, less 1.
+    """A bandit whose reward is tokens per second relative to its first batch, minus 1.
 
-    An arm that was never tried is expected to be as fast as that text, give or take the bandit's
-    spread. Every repeat starts anew: each is the run of somebody who knows nothing at first.
+    An arm that was never tried is expected to be as fast as that batch, within the bandit's spread.
+    Every repeat starts again without knowledge.
     """
 
     table: str
@@ -78,7 +78,7 @@ class Online(NoGuide):
     states: dict[int, Params] = dataclasses.field(default_factory=dict)
     unit: float = 0.0
 
-    def told(self, repeat: int, batch: Batch) -> dict[str, Any]:
+    def run_arguments(self, repeat: int, batch: Batch) -> dict[str, Any]:
         return {"trees": {self.table: self.states.get(repeat, self.start)}}
 
     def lesson(self, generation: Generation, seconds: float) -> Lesson:
@@ -101,7 +101,7 @@ class Online(NoGuide):
 def update_bandit(
     tree: Params, embedding: jax.Array, arm: jax.Array, reward: jax.Array, counts: jax.Array
 ) -> Params:
-    """The tree after texts [B] with their embeddings [B, D], of those that count."""
+    """The bandit's tree after texts [B] with embeddings [B, D]; `counts` masks rows."""
 
     def one(
         state: bandit.BanditState, row: tuple[jax.Array, ...]
@@ -118,7 +118,7 @@ def update_bandit(
 def make_guide(
     name: str, spec: ConfigDict, strategy: Strategy, trees: dict[str, Params], examples: int
 ) -> OnlineGuide:
-    """The guide of the strategy that `config.strategies.<name>` spells.
+    """The guide of the strategy `config.strategies.<name>`.
 
     Raises:
       UserError: when given arms do not fit.

@@ -1,4 +1,4 @@
-"""The decode experiment: every strategy of a config over the same examples, timed side by side."""
+"""The decode experiment: times all strategies of a config on the same examples."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PROFILE = "profile"
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """Runs the experiment and writes its results; returns the content of results.json.
 
-    What the workdir holds of the same config is only shown.
+    Results of the same config in the workdir are only shown.
     """
     strategies = check_decode(config)
     done = read_finished(config, workdir)
@@ -57,12 +57,12 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 def finish(session: Session, workdir: Path) -> dict[str, Any]:
     """Decodes, measures and writes results; returns the content of results.json.
 
-    A run that was killed goes on after the last batch that all strategies had decoded.
+    An interrupted run resumes after the last batch that all strategies decoded.
     """
     batches = session.batches()
     pricing = Pricing(session, batches, time_decode)
     with journal(workdir / JOURNAL, session) as kept:
-        report_kept(session, kept, len(batches))
+        report_progress(session, kept, len(batches))
         measured = measure(session, batches, pricing.take, kept)
         prices = pricing.prices()
         if session.config.profile_rounds:
@@ -70,15 +70,15 @@ def finish(session: Session, workdir: Path) -> dict[str, Any]:
         return results.write(session, measured, prices, workdir)
 
 
-def report_kept(session: Session, kept: Journal, batches: int) -> None:
-    """Says what an earlier run leaves to do."""
+def report_progress(session: Session, kept: Journal, batches: int) -> None:
+    """Prints how many batches an interrupted run has decoded."""
     if kept.decoded:
         total = session.config.repeats * batches
         print(f"{len(kept.decoded)} of {total} batches were decoded before; going on")
 
 
 def plan(config: ConfigDict) -> dict[str, Any] | None:
-    """Prints what the experiment would need; on a topology returns what its compiler says."""
+    """Prints the required resources; on a topology returns the compiler's report."""
     strategies = check_decode(config)
     note_unused(config, strategies)
     planned = Plan.of(config, strategies)
@@ -94,10 +94,10 @@ def measure(
 ) -> dict[str, Measured]:
     """Decodes all batches by all strategies in alternation, `repeats` times, shape after shape.
 
-    The programs of all shapes are compiled first, unless they are many (`shape_groups`). What the
-    journal holds is not decoded again; what is decoded is added to it. `between` is called with the
-    batch that was just decoded, at most `cost.TRIALS` times, spread over the decodes. Programs may
-    be dropped once their shapes are decoded (`release_programs`).
+    The programs of all shapes are compiled first, unless they are many (`shape_groups`). Decodes in
+    the journal are not repeated; new ones are appended to it. `between` is called with the batch
+    that was just decoded, at most `cost.TRIALS` times, spread over the decodes. Programs may be
+    dropped once their shapes are decoded (`release_programs`).
     """
     journal = journal or Journal()
     repeats = session.config.repeats
@@ -137,7 +137,7 @@ def compile_strategies(
 ) -> None:
     """Compiles all strategies for a batch of each shape, unless all batches of it are decoded.
 
-    With each goes the indices of the batches of its shape.
+    Each shape comes with the indices of its batches.
     """
     todo = [batch for batch, indices in shapes if not _decoded(indices, session, journal)]
     warm_up(session, todo)
@@ -159,9 +159,8 @@ def warm_up(session: Session, batches: Sequence[Batch]) -> None:
     compile_programs(session, batches)
     for batch in batches:
         for name, generator in session.generators.items():
-            time_decode(
-                generator, batch, session.config.seed, **session.guides[name].told(0, batch)
-            )
+            arguments = session.guides[name].run_arguments(0, batch)
+            time_decode(generator, batch, session.config.seed, **arguments)
 
 
 def measure_batch(session: Session, batch: Batch, repeat: int) -> dict[str, Decoded]:
@@ -170,9 +169,9 @@ def measure_batch(session: Session, batch: Batch, repeat: int) -> dict[str, Deco
     decoded = {}
     for name, generator in session.generators.items():
         guide = session.guides[name]
-        told = guide.told(repeat, batch)
-        took, _, generation = time_decode(generator, batch, session.config.seed, **told)
-        fixed = time_decode(generator, batch, session.config.seed, limit=nothing, **told)[0]
+        arguments = guide.run_arguments(repeat, batch)
+        took, _, generation = time_decode(generator, batch, session.config.seed, **arguments)
+        fixed = time_decode(generator, batch, session.config.seed, limit=nothing, **arguments)[0]
         lesson = guide.lesson(generation, took)
         kept = jax.device_get(generation.replace(memory=())) if repeat == 0 else None
         decoded[name] = Decoded(took, fixed, kept, lesson)
@@ -187,7 +186,7 @@ def take_in(
     index: int,
     decoded: dict[str, Decoded],
 ) -> None:
-    """Adds what all strategies gave for a batch to what is measured, and to what guides know."""
+    """Adds the outputs of all strategies for a batch to the records and guides."""
     for name, output in decoded.items():
         measured[name].add(repeat, index, batch.rows, output)
         session.guides[name].learn(repeat, batch, output.lesson)
@@ -198,8 +197,8 @@ def time_decode(
 ) -> tuple[float, list[list[int]], Any]:
     """Seconds from host tokens to host tokens, the rows, and the generation.
 
-    With several processes they are those of the first one, as strategies may learn from them.
-    `more` are other arguments of `Generator.run`.
+    All processes get the seconds of the first one, because strategies may learn from them. `more`
+    are other arguments of `Generator.run`.
     """
     keys = generator.keys(batch, seed).block_until_ready()
     start = time.perf_counter()

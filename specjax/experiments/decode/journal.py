@@ -1,9 +1,8 @@
-"""What a decode experiment has decoded, kept in its workdir until its results are written.
+"""Journal of decoded batches in the workdir until the results are written.
 
-JSON lines: the first says of what run they are, every other one holds a batch that all strategies
-have decoded in one repeat, or what compiling took. As strategies take turns within a batch, times
-of a run that was killed and goes on are as comparable as if it had not been: what is not whole is
-decoded anew.
+JSON lines: the first one describes the run. Every other line holds a batch that all strategies have
+decoded in one repeat, or compile times. Strategies alternate within a batch and incomplete batches
+are decoded again, so times of a resumed run remain comparable.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from specjax.experiments.workdir import describe_run, resume_rows
 from specjax.runtime.files import write_row
 
 JOURNAL = "decoded.jsonl"
-"""In the workdir."""
+"""File in the workdir."""
 
 _TRACE = tuple(f.name for f in dataclasses.fields(Trace) if f.name != "columns")
 """The arrays of a trace."""
@@ -34,21 +33,21 @@ _TRACE = tuple(f.name for f in dataclasses.fields(Trace) if f.name != "columns")
 
 @dataclasses.dataclass
 class Journal:
-    """What is decoded already; without a file nothing that is added outlives the run."""
+    """Batches that are decoded already; without a file they are not saved."""
 
     file: TextIO | None = None
     decoded: dict[tuple[int, int], dict[str, Decoded]] = dataclasses.field(default_factory=dict)
-    """By repeat and index of the batch."""
+    """Outputs by repeat and index of the batch."""
     compiled: dict[tuple[int, ...], dict[str, float]] = dataclasses.field(default_factory=dict)
-    """Seconds by strategy, by the shape of a batch."""
+    """Compile seconds by strategy, by the shape of a batch."""
 
     def add(self, repeat: int, batch: int, decoded: Mapping[str, Decoded]) -> None:
-        """Keeps what all strategies gave for a batch."""
+        """Saves the outputs of all strategies for a batch."""
         entries = {name: _entry(output) for name, output in decoded.items()}
         self._write({"repeat": repeat, "batch": batch, "strategies": entries})
 
     def add_compiled(self, shape: tuple[int, ...], seconds: Mapping[str, float]) -> None:
-        """Keeps what compiling for the shape of a batch took."""
+        """Saves the compile seconds for the shape of a batch."""
         self.compiled[shape] = dict(seconds)
         self._write({"shape": shape, "seconds": dict(seconds)})
 
@@ -58,10 +57,10 @@ class Journal:
 
 @contextlib.contextmanager
 def journal(file: Path, session: Session) -> Iterator[Journal]:
-    """The journal of a run, as `resume_rows` keeps it.
+    """The journal of a run; its file is managed by `resume_rows`.
 
     Raises:
-      UserError: when it is damaged.
+      UserError: when the file is damaged.
     """
     with resume_rows(file, describe_run(session.config, session.prompts)) as (rows, out):
         made = _read(rows)
@@ -100,7 +99,7 @@ def _decoded(entry: dict[str, Any]) -> Decoded:
 
 
 def _pack(arrays: Mapping[str, Any]) -> str:
-    """Arrays as one text; empty for none."""
+    """Encodes arrays as text; empty for none."""
     if not arrays:
         return ""
     memory = io.BytesIO()
@@ -109,7 +108,7 @@ def _pack(arrays: Mapping[str, Any]) -> str:
 
 
 def _unpack(text: str) -> dict[str, Any]:
-    """Arrays of the host, which may stand for those of a device, as `jax.device_get` gives them."""
+    """Decodes host arrays, in the form that `jax.device_get` returns."""
     if not text:
         return {}
     with np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False) as arrays:

@@ -1,4 +1,4 @@
-"""The first thing that a run shows: one example, with and without drafts."""
+"""The first output of a run: one example, with and without drafts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from specjax.experiments.decode.results import find_baseline
 from specjax.experiments.decode.session import Session
 
 TURNS = 5
-"""Decodes of the example by each of the two."""
+"""Decodes of the example by each of the two strategies."""
 
 
 def show_first_example(session: Session) -> None:
-    """Prints the first example as a strategy that drafts writes it, and its speedup.
+    """Prints the output and speedup of a strategy with drafts on the first example.
 
-    Over the same without drafts, by medians of a few decodes in turn. A whole run says it better.
-    The example is the first of the data, whatever the models make of it; the reference and what
-    the target alone writes tell whose mistakes are in the text.
+    The speedup is over the same strategy without drafts, by medians of a few alternating decodes; a
+    whole run measures it better. The example is always the first one of the data. The reference and
+    the target's own output show which model made a mistake.
     """
     names = choose_shown(session.strategies)
     if not names:
@@ -34,8 +34,8 @@ def show_first_example(session: Session) -> None:
     written: dict[str, list[int]] = {}
     for _ in range(TURNS):
         for strategy, generator in few.generators.items():
-            told = session.guides[strategy].told(0, batch)
-            seconds, rows, _ = time_decode(generator, batch, session.config.seed, **told)
+            arguments = session.guides[strategy].run_arguments(0, batch)
+            seconds, rows, _ = time_decode(generator, batch, session.config.seed, **arguments)
             took[strategy].append(seconds)
             written[strategy] = rows[0]
     slow, fast = (statistics.median(took[strategy]) for strategy in names)
@@ -51,9 +51,10 @@ def show_first_example(session: Session) -> None:
 
 
 def choose_shown(strategies: Mapping[str, Strategy]) -> tuple[str, ...]:
-    """The strategy with the longest drafts, of those that keep the outputs and ask a model.
+    """The strategy with the longest drafts among lossless ones with a drafter model.
 
-    Of all that draft when there are none. Behind the same without drafts; nothing when none drafts.
+    Among all strategies with drafts when there is none. Preceded by its baseline without drafts;
+    empty when no strategy drafts.
     """
 
     def rank(name: str) -> tuple[bool, bool, int]:

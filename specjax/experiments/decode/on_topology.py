@@ -47,7 +47,7 @@ COLUMNS: tuple[tuple[str, tuple[str, ...], float, str], ...] = (
 
 
 def plan_on_topology(plan: Plan, plans: Mapping[str, ModelPlan]) -> dict[str, Any]:
-    """Compiles all strategies for `config.topology`; prints a table, returns plan.json's content.
+    """Compiles all strategies for `config.topology`; prints a table; returns plan.json's content.
 
     Raises:
       UserError: when topology, mesh or acceptance cannot be used.
@@ -82,38 +82,38 @@ def compiled_entry(
     plans: Mapping[str, ModelPlan],
     topology: Topology,
 ) -> dict[str, Any]:
-    """What the compiler says of a strategy: memory, copies, collectives, a round's reads."""
+    """The compiler's report of a strategy: memory, copies, collectives, a round's reads."""
     start = time.perf_counter()
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         return memory_refusal(error)
     seconds = time.perf_counter() - start
-    memory, said = measure_memory(compiled), audit_program(compiled.as_text() or "")
-    beside = sum(p.parameter_bytes for n, p in plans.items() if n not in decoder.used)
+    memory, audit = measure_memory(compiled), audit_program(compiled.as_text() or "")
+    other_bytes = sum(p.parameter_bytes for n, p in plans.items() if n not in decoder.used)
     return {
-        "memory": dataclasses.asdict(memory) | {"other_models": beside},
-        "fits": memory.total + beside <= topology.chip.memory,
+        "memory": dataclasses.asdict(memory) | {"other_models": other_bytes},
+        "fits": memory.total + other_bytes <= topology.chip.memory,
         "compile_seconds": seconds,
-        "copied": {"before": said.copied(False), "round": said.copied(True)},
-        "collectives": said.collectives,
-        "loops_in_a_round": said.loops,
-        "float32_products": said.wide_products,
-        "weights": {tree: dataclasses.asdict(reads) for tree, reads in said.weights.items()},
-        "round": round_entry(plan, decoder, said, plans, topology),
+        "copied": {"before": audit.copied(False), "round": audit.copied(True)},
+        "collectives": audit.collectives,
+        "loops_in_a_round": audit.loops,
+        "float32_products": audit.wide_products,
+        "weights": {tree: dataclasses.asdict(reads) for tree, reads in audit.weights.items()},
+        "round": round_entry(plan, decoder, audit, plans, topology),
     }
 
 
 def round_entry(
     plan: Plan,
     decoder: Decoder,
-    said: Audit,
+    audit: Audit,
     plans: Mapping[str, ModelPlan],
     topology: Topology,
 ) -> dict[str, float] | None:
-    """Bytes, operations and least time of a round, and how many tokens are free of arithmetic.
+    """Bytes, operations, least time and free tokens of a round.
 
-    None where it is not known before it runs.
+    Free tokens do not make a call longer. None if a round cannot be predicted.
     """
     if not can_be_priced(decoder):
         return None
@@ -123,7 +123,7 @@ def round_entry(
     shares = {
         name: Share(
             dict(decoder.models)[name],
-            said.weights.get(name, nothing),
+            audit.weights.get(name, nothing),
             plans[name].cache_bytes,
             get_ways(config, name),
             config.batch_size // data,
@@ -137,7 +137,7 @@ def round_entry(
     if decoder.target_model.info.start_token is None:
         cached += config.max_prompt_tokens
     work = build_round(calls, shares, cached, config.max_prompt_tokens)
-    more = sum(reads.of(1) for name, reads in said.weights.items() if name not in shares)
+    more = sum(reads.of(1) for name, reads in audit.weights.items() if name not in shares)
     work = Round(work.bytes + more, work.operations)
     target, source = decoder.target, config.max_prompt_tokens
     return {
@@ -154,7 +154,7 @@ def prediction(
     strategies: Mapping[str, Strategy],
     rates: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Tokens of a round and speedup over the baseline, as far as acceptance is known."""
+    """Predicted tokens of a round and speedup over the baseline, if acceptance is known."""
     baseline = find_baseline(strategies[name], dict(strategies))
     took, base = (entries[strategy].get("round") for strategy in (name, baseline))
     entry = {"acceptance": None, "tokens_per_round": None, "speedup": None, "baseline": baseline}

@@ -1,4 +1,4 @@
-"""`--dry_run`: what a decode experiment would need, worked out from shapes alone.
+"""`--dry_run`: the resources of a decode experiment, computed from shapes alone.
 
 Nothing is downloaded but small configuration files, nothing is allocated: programs are traced with
 `jax.eval_shape` at full size.
@@ -40,7 +40,7 @@ from specjax.training.ngram import shapes as table_shapes
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A decode config that was checked, and what is known of its run before weights are read."""
+    """A validated decode config and its models without weights."""
 
     config: ConfigDict
     strategies: Mapping[str, Strategy]
@@ -59,12 +59,12 @@ class Plan:
 
     @property
     def invariant(self) -> int:
-        """Tokens that every call of the target feeds; 0: as many as it needs."""
+        """Tokens that every target call feeds; 0: as many as it needs."""
         return common_width(self.config, self.strategies)
 
 
 def show_plan(plan: Plan) -> dict[str, ModelPlan]:
-    """Prints models, memory per device, strategies and settings; returns what each model takes.
+    """Prints models, memory per device, strategies and settings; returns the model plans.
 
     Raises:
       UserError: when a strategy does not fit the models.
@@ -78,7 +78,7 @@ def show_plan(plan: Plan) -> dict[str, ModelPlan]:
         decoder, args = abstract_decode(plan, strategy)
         jax.eval_shape(functools.partial(generate, decoder), *args)
     show(config, mesh, plans, strategies)
-    for line in (*plan.settings.said, *filter(None, [plan.settings.note])):
+    for line in (*plan.settings.lines, *filter(None, [plan.settings.note])):
         print(line)
     models = {name: entry.model for name, entry in plan.pair.members.items()}
     for name in (name for name, model in models.items() if model.info.borrows_encoder):
@@ -92,7 +92,7 @@ def show_plan(plan: Plan) -> dict[str, ModelPlan]:
 def abstract_decode(
     plan: Plan, strategy: Strategy, layout: Layout | None = None
 ) -> tuple[Decoder, tuple[Any, ...]]:
-    """The decoder of a strategy, and the shapes of all other arguments of `generate`.
+    """The decoder of a strategy and the shapes of all other arguments of `generate`.
 
     Raises:
       UserError: when the strategy does not fit the models.
@@ -153,7 +153,7 @@ def show(
 
 
 def describe_strategy(spec: Mapping[str, Any]) -> str:
-    """The fields of a strategy as its config has them, the drafter first, without the sampling."""
+    """Lists a strategy's fields as in its config, drafter first, without sampling fields."""
     given = {"drafter": "none", **spec}
     return ", ".join(f"{name}={value}" for name, value in given.items() if name not in DRAWN)
 

@@ -1,4 +1,4 @@
-"""Prices of a decode experiment: calls timed alone, rounds by short decodes among the others."""
+"""Prices of a decode experiment: calls timed alone, rounds timed by short decodes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from specjax.runtime.progress import progress
 from specjax.sampling import sampling
 
 Timed = Callable[..., tuple[float, Any, Any]]
-"""Seconds, rows and generation of a decode; called as `experiments.decode.job.time_decode` is."""
+"""Seconds, rows and generation of a decode, as of `experiments.decode.job.time_decode`."""
 
 
 class RoundTimes:
     """Decodes that price rounds: of all strategies in turn, pass by pass.
 
-    They run the programs of the experiment, so that nothing is compiled for them.
+    They run the programs of the experiment and compile nothing.
     """
 
     def __init__(self, session: Session, timed: Timed) -> None:
@@ -37,11 +37,11 @@ class RoundTimes:
 
     @property
     def passes(self) -> int:
-        """How many there were; without a strategy that has a price, as many as are wanted."""
+        """Number of passes so far; the full number if no strategy has a price."""
         return min(map(len, self.samples.values()), default=cost.TRIALS)
 
     def take(self, batch: Batch, *, ready: bool = True) -> None:
-        """One more pass, over a batch; `ready`: its programs have run, none is compiled."""
+        """Runs one more pass over a batch; `ready`: its programs are compiled."""
         for name, samples in self.samples.items():
             if not ready:
                 self._decode(name, batch, np.zeros_like(batch.limit))
@@ -54,13 +54,13 @@ class RoundTimes:
         return Sample(1e3 * (took - fixed), work)
 
     def _decode(self, name: str, batch: Batch, limit: np.ndarray) -> tuple[float, Any]:
-        told = self.session.guides[name].told(0, batch)
+        arguments = self.session.guides[name].run_arguments(0, batch)
         seed, generator = self.session.config.seed, self.session.generators[name]
-        took, _, generation = self.timed(generator, batch, seed, limit=limit, **told)
+        took, _, generation = self.timed(generator, batch, seed, limit=limit, **arguments)
         return took, generation
 
     def prices(self, calls: dict[Settings, cost.Costs]) -> dict[str, RoundPrice]:
-        """By strategy, of those whose rounds have a price; `calls` are timed alone."""
+        """Prices of rounds by strategy, if they have one; `calls` are timed alone."""
         found = {}
         for name, samples in self.samples.items():
             strategy = self.session.strategies[name]
@@ -77,9 +77,9 @@ class RoundTimes:
 
 
 class Pricing:
-    """What calls and rounds cost, taken trial by trial among the decodes of an experiment.
+    """Prices of calls and rounds from trials between the decodes of an experiment.
 
-    A machine is not the same from minute to minute: trials among the decodes meet what those met.
+    A machine's speed drifts from minute to minute; trials between the decodes see the same drift.
     """
 
     def __init__(self, session: Session, batches: list[Batch], timed: Timed) -> None:
@@ -88,13 +88,13 @@ class Pricing:
         self.rounds = RoundTimes(session, timed)
 
     def take(self, batch: Batch) -> None:
-        """One more trial, with a batch that was just decoded."""
+        """Runs one more trial with the last decoded batch."""
         for times in self.calls.values():
             times.take()
         self.rounds.take(batch)
 
     def prices(self) -> Prices:
-        """From `cost.TRIALS` trials at least."""
+        """Prices from at least `cost.TRIALS` trials."""
         missing = range(self.rounds.passes, cost.TRIALS)
         for done in progress(missing, desc="price rounds", total=len(missing), unit="pass"):
             index = done * len(self.batches) // cost.TRIALS
@@ -106,10 +106,11 @@ class Pricing:
 def call_times(
     session: Session, batches: list[Batch], *, sparse: bool = False
 ) -> dict[Settings, cost.CallTimes]:
-    """Readies the timing of the model calls that the predictions need, at the shapes of this run.
+    """Prepares the timing of the model calls that the predictions need.
 
-    By the sampling settings of the strategies, because drawing a token takes longer than finding
-    the largest. `sparse` leaves out some of the widths, for predictions that choose what to run.
+    Calls have the shapes of this run. They are grouped by sampling settings, because drawing a
+    token takes longer than finding the largest. `sparse` leaves out some widths, for predictions
+    that only select candidates.
     """
     groups: dict[Settings, list[Strategy]] = {}
     for strategy in session.strategies.values():
@@ -123,7 +124,7 @@ def call_times(
 def _group_times(
     session: Session, batches: list[Batch], settings: Settings, group: list[Strategy], sparse: bool
 ) -> cost.CallTimes:
-    """The timing of the calls of strategies with the same sampling settings."""
+    """Times the calls of strategies with the same sampling settings."""
     decoder = session.generators[BASELINE].decoder
     widest = sorted(batch.tokens.shape[1] for batch in batches)[len(batches) // 2]
     watch = Stopwatch(

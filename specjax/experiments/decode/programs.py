@@ -1,4 +1,4 @@
-"""Compiling a decode of a config ahead of time, for devices that this machine need not have."""
+"""Traces a decode of a config ahead of time, for devices that may be absent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from specjax.parallel.sharding import Layout, parameter_shardings
 
 
 def lowered_decode(plan: Plan, name: str, mesh: Mesh) -> tuple[Decoder, jax.stages.Lowered]:
-    """The decoder of one of the plan's strategies, and its decode of the longest prompts, traced.
+    """The decoder of a planned strategy, and its traced decode of the longest prompts.
 
-    On a mesh of one device nothing is split, as in a run.
+    On a mesh of one device nothing is sharded, as in a run.
 
     Raises:
       UserError: when the strategy does not fit the models.
@@ -24,7 +24,7 @@ def lowered_decode(plan: Plan, name: str, mesh: Mesh) -> tuple[Decoder, jax.stag
     ways = tuple((model, get_ways(plan.config, model)) for model in models)
     layout = Layout(mesh, ways) if mesh.size > 1 else None
     decoder, (params, *rest) = abstract_decode(plan, plan.strategies[name], layout)
-    # Of trees that are no model's, as tables, JAX decides as it would in a run.
+    # JAX places trees that belong to no model, as tables, as in a run.
     for model in decoder.used:
         tree, over = params[model], dict(ways)[model]
         where = parameter_shardings(mesh, models[model].model, tree=tree, ways=over)

@@ -1,4 +1,4 @@
-"""Prompts of examples: texts, messages of chats, turns after answers of the target itself."""
+"""Prompts of examples: texts, chat messages, turns after the target's own answers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from specjax.prompts import chat_prompts
 from specjax.runtime.errors import UserError
 
 ANSWERS = "earlier_answers_{}.jsonl"
-"""In the workdir: what the target answered to the turns of this number, counted from 1."""
+"""File in the workdir: the target's answers to turn N, counted from 1."""
 
 Turns = tuple[str, ...]
-"""The user's messages of a conversation so far."""
+"""The user's messages in a conversation so far."""
 
 
 def make_prompts(

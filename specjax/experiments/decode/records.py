@@ -1,4 +1,4 @@
-"""What each strategy of a decode experiment gave, and what its calls cost."""
+"""Outputs, times and call prices of the strategies of a decode experiment."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from specjax.measuring.in_place import RoundPrice
 
 @dataclasses.dataclass(frozen=True)
 class Decoded:
-    """What one strategy gave for one batch in one repeat."""
+    """Output and times of one strategy for one batch in one repeat."""
 
     seconds: float  # from host tokens to host tokens
     fixed: float  # the same program with no new tokens
     generation: Generation | None  # of the first repeat, on the host
-    lesson: dict[str, np.ndarray]  # what its guide learns from
+    lesson: dict[str, np.ndarray]  # observations for its guide
 
 
 @dataclasses.dataclass
 class Measured:
-    """What one strategy produced; all lists are per batch."""
+    """Outputs and times of one strategy; all lists are per batch."""
 
     seconds: np.ndarray  # [repeats, batches], from host tokens to host tokens
-    fixed: np.ndarray  # the same programs with no new tokens: prompt reading and dispatch
+    fixed: np.ndarray  # the same programs with no new tokens: prefill and dispatch
     rows: list[list[list[int]]]
     traces: list[Any]  # (generation with host arrays, rows)
     compile_seconds: float = 0.0
@@ -41,7 +41,7 @@ class Measured:
         return cls(times, times.copy(), [[]] * batches, [None] * batches)
 
     def add(self, repeat: int, index: int, rows: int, decoded: Decoded) -> None:
-        """Takes in what a batch with so many rows gave."""
+        """Adds the output of a batch with `rows` rows."""
         self.seconds[repeat, index] = decoded.seconds
         self.fixed[repeat, index] = decoded.fixed
         if decoded.generation is not None:
@@ -60,7 +60,7 @@ class Measured:
 
     @property
     def heads(self) -> list[tuple[int, ...]]:
-        """What every example's row began with, before its generated ids."""
+        """The decoder prefix of every example's row, before its generated ids."""
         return [
             tuple(made.tokens[row, : made.begin[row]].tolist())
             for made, rows in self.traces
@@ -75,10 +75,10 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True)
 class Prices:
-    """What calls and rounds cost on this machine."""
+    """Prices of calls and rounds on this machine."""
 
     calls: dict[Settings, Costs]  # timed alone, by the sampling settings of the strategies
-    rounds: dict[str, RoundPrice]  # in place, by strategy; none of those without a price
+    rounds: dict[str, RoundPrice]  # in the decode loop, by strategy, if it has a price
 
 
 def token_count(entry: Measured) -> int:
@@ -87,7 +87,7 @@ def token_count(entry: Measured) -> int:
 
 
 def total_seconds(entry: Measured) -> float:
-    """Of all batches, each the median of its repeats."""
+    """Seconds of all batches, each the median of its repeats."""
     return float(entry.batch_seconds.sum())
 
 
@@ -96,14 +96,14 @@ def seconds_per_token(entry: Measured) -> float:
 
 
 def loop_seconds_per_token(entry: Measured) -> float:
-    """Without the fixed cost per call, which the speedup formulas do not know."""
+    """Seconds per token without the fixed cost per call, as in the speedup formulas."""
     fixed = np.median(entry.fixed, axis=0)
     loop = float(np.maximum(entry.batch_seconds - fixed, 0).sum())
     return max(loop, 1e-9) / max(token_count(entry), 1)
 
 
 def fixed_seconds(entry: Measured) -> float:
-    """What all batches cost once."""
+    """Fixed seconds of all batches."""
     return float(np.median(entry.fixed, axis=0).sum())
 
 

@@ -1,4 +1,4 @@
-"""What a decode experiment leaves in its workdir."""
+"""Writes the results of a decode experiment into its workdir."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ from specjax.runtime.files import replacing, write_json, write_jsonl
 from specjax.selection.arms import Arms
 
 TEXTS = 5
-"""Texts kept round by round, which the report shows side by side."""
+"""Number of texts that the report shows round by round."""
 
 
 def write(
     session: Session, measured: dict[str, Measured], prices: Prices, workdir: Path
 ) -> dict[str, Any]:
-    """Writes results.json, outputs.jsonl, trace.npz, the report and tables; prints the table."""
+    """Writes results.json, outputs.jsonl, trace.npz, the report and tables; prints a table."""
     target = session.generators[BASELINE].decoder.target
     steps = one_token_steps(prices.calls)
     outputs = {
@@ -111,7 +111,7 @@ def write(
 
 
 def cost_entries(costs: dict[Settings, Costs], target: str) -> dict[str, Any]:
-    """What was measured, by sampling settings and model."""
+    """Measured costs of calls, by sampling settings and model."""
     return {label(settings): measured.entries(target) for settings, measured in costs.items()}
 
 
@@ -125,7 +125,7 @@ def label(settings: Settings) -> str:
 
 
 def one_token_steps(costs: dict[Settings, Costs]) -> dict[str, float]:
-    """Milliseconds of every model's one-token call, greedy wherever that was timed."""
+    """Milliseconds of every model's one-token call, greedy where timed."""
     sampled_first = sorted(costs, reverse=True)
     return {
         part: ms for settings in sampled_first for part, ms in costs[settings].one_token.items()
@@ -144,10 +144,10 @@ def models(session: Session, steps: dict[str, float]) -> dict[str, Any]:
 
 
 def part_prices(session: Session, drafter: Drafter) -> dict[str, float]:
-    """What a call of a model counts for: `config.prices`, or its number of parameters.
+    """The price of a call of each model: `config.prices`, or its number of parameters.
 
-    Experts that a token does not have are left out. A drafter's early exits count for the share of
-    parameters that is not in the layers above, a read-out for that of the output matrix.
+    Inactive experts do not count. A drafter's early exits cost the share of parameters below the
+    exit layer, a read-out the share of the output matrix.
     """
     sizes = {
         name: count_numbers(entry.params) - idle_weights(entry.model)
@@ -167,7 +167,7 @@ def part_prices(session: Session, drafter: Drafter) -> dict[str, float]:
 
 
 def find_baseline(strategy: Strategy, strategies: Mapping[str, Strategy]) -> str:
-    """The strategy that drafts nothing under the same sampling, else the greedy one."""
+    """The strategy without drafts under the same sampling, else the greedy one."""
     for name, other in strategies.items():
         if other.autoregressive and other.settings == strategy.settings:
             return name
@@ -234,7 +234,7 @@ def strategy_entry(
 
 
 def price_work(session: Session, name: str, entry: Measured, prices: Prices) -> Priced:
-    """What a strategy did, and what its calls and rounds cost."""
+    """Calls and rounds of a strategy, and their prices."""
     decoder = session.generators[name].decoder
     costs = prices.calls[session.strategies[name].settings]
     return Priced(costs, decoder, sum_work(decoder, entry.traces), prices.rounds.get(name))
@@ -243,7 +243,7 @@ def price_work(session: Session, name: str, entry: Measured, prices: Prices) -> 
 def speeds(
     entry: Measured, base: Measured, tokens: int, loop_speedup: float, expected: float | None
 ) -> dict[str, float | None]:
-    """How long it took, alone and against its baseline; `expected` is the predicted speedup."""
+    """Times of a strategy, alone and relative to its baseline; `expected`: predicted speedup."""
     return {
         "tokens": tokens,
         "seconds": total_seconds(entry),
@@ -258,7 +258,7 @@ def speeds(
 
 
 def speedup_bounds(entry: Measured, base: Measured, seed: int) -> dict[str, float | None]:
-    """The 95% interval of the speedup over batches; None where there are too few of them."""
+    """The 95% interval of the speedup over batches; None if there are too few."""
     drawn = draws(len(entry.rows), seed)
     if drawn is None or entry is base:
         return {"speedup_low": None, "speedup_high": None}
@@ -271,16 +271,16 @@ def speedup_bounds(entry: Measured, base: Measured, seed: int) -> dict[str, floa
 
 
 def prompt_lengths(session: Session) -> np.ndarray:
-    """Tokens [N] of every example's prompt, or encoder states of what is heard."""
+    """Length [N] of every example's prompt: tokens, or encoder states of audio input."""
     frames = session.pair.target.model.info.frames
     return np.array([len(prompt) for prompt in session.prompts]) // (frames.stride if frames else 1)
 
 
 def rooflines(session: Session, baseline: Rounds, steps: dict[str, float]) -> dict[str, Any] | None:
-    """The bound of memory on the one-token step of each model that ran.
+    """The memory bound on the one-token step of each model that ran.
 
-    At the mean cache length of the target decoding `alone`. None on a mesh, where a device holds
-    only a part.
+    Uses the mean cache length of the target decoding `alone`. None on a mesh, where a device holds
+    only a part of a model.
     """
     if any(entry.mesh for entry in session.pair.members.values()):
         return None
@@ -304,7 +304,7 @@ def rooflines(session: Session, baseline: Rounds, steps: dict[str, float]) -> di
 
 
 def texts(session: Session, measured: dict[str, Measured]) -> list[dict[str, Any]]:
-    """A few texts round by round: the first example under every strategy, then the second, ..."""
+    """A few texts round by round: the first example under every strategy, the second, ..."""
     drafting = [
         name for name, strategy in session.strategies.items() if not strategy.autoregressive
     ]
@@ -325,11 +325,11 @@ def texts(session: Session, measured: dict[str, Measured]) -> list[dict[str, Any
 
 
 def groups(session: Session, measured: dict[str, Measured]) -> dict[str, Any]:
-    """Figures of every strategy by group of examples; nothing where examples have none."""
+    """Figures of every strategy by group of examples; empty without groups."""
     names = [example.group for example in session.examples if example.group is not None]
     if len(names) < len(session.examples):
         return {}
-    baseline = session.config.batch_size == 1  # else rows of several groups share their seconds
+    baseline = session.config.batch_size == 1  # else groups share the seconds of a batch
     figures = {
         name: by_group(
             names, collect_rounds(entry.traces), entry.batch_seconds if baseline else None
@@ -342,7 +342,7 @@ def groups(session: Session, measured: dict[str, Measured]) -> dict[str, Any]:
 
 
 def identical(entry: Measured, base: Measured) -> float:
-    """Fraction of examples whose tokens equal the autoregressive ones."""
+    """Fraction of examples with the same tokens as autoregressive decoding."""
     same = [a == b for a, b in zip(entry.tokens, base.tokens, strict=True)]
     return float(np.mean(same))
 
@@ -350,7 +350,7 @@ def identical(entry: Measured, base: Measured) -> float:
 def differences(
     session: Session, strategy: Strategy, entry: Measured, base: Measured
 ) -> dict[str, int | None]:
-    """Examples whose tokens are not the autoregressive ones, and those at a near tie of the target.
+    """Examples with other tokens than autoregressive decoding, and those at a near tie.
 
     None where outputs need not be the same.
     """
@@ -390,7 +390,7 @@ def output_rows(
 
 
 def count_arms(session: Session, name: str, entry: Measured) -> list[dict[str, int]] | None:
-    """Of every example the rounds of each arm; None for a strategy that chooses none."""
+    """Rounds of each arm by example; None for a strategy without arms."""
     rounds = collect_rounds(entry.traces)
     if rounds.arm is None:
         return None
@@ -398,7 +398,7 @@ def count_arms(session: Session, name: str, entry: Measured) -> list[dict[str, i
 
 
 def arm_names(strategy: Strategy) -> tuple[str, ...]:
-    """What a strategy chooses among; nothing for others."""
+    """Names of a strategy's arms; empty if it has none."""
     return strategy.drafter.names if isinstance(strategy.drafter, Arms) else ()
 
 

@@ -1,4 +1,4 @@
-"""A decode experiment with its models, data and generators: what its strategies run on."""
+"""A decode experiment with its models, data and generators."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Session:
     def batches(self) -> list[Batch]:
         """The examples in order, padded; the same for every strategy.
 
-        To multiples of `config.bucket`; where it is 0, to few widths that fit their lengths.
+        Widths are multiples of `config.bucket`; if it is 0, a few widths that fit the lengths.
         """
         size = self.config.batch_size
         first = next(iter(self.generators.values()))
@@ -59,7 +59,7 @@ class Session:
 def open_session(
     config: ConfigDict, strategies: Mapping[str, Strategy], pair: Pair, workdir: Path
 ) -> Session:
-    """Loads data and makes a generator for each strategy of a config on its loaded pair.
+    """Loads data and makes a generator for each strategy on a loaded pair.
 
     Answers to earlier turns of conversations are kept in the workdir.
 
@@ -70,7 +70,7 @@ def open_session(
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
     if config.prefix and target.model.info.frames:
-        raise UserError(f"config.prefix is {config.prefix!r}; it must be empty: the target listens")
+        raise UserError(f"config.prefix is {config.prefix!r}; it must be empty for a speech model")
     tables = {table for one in strategies.values() for table in one.drafter.spec.resources}
     policies = selection_trees(strategies, target.model)
     read = tables - set(policies)
@@ -101,7 +101,7 @@ def open_session(
 
 
 def report_shared(pair: Pair, examples: list[Example]) -> None:
-    """Says of drafters of another vocabulary how much of the references they could write."""
+    """Prints the share of reference tokens that drafters of another vocabulary have."""
     texts = [example.output for example in examples if example.output]
     for name, entry in pair.drafters.items():
         if entry.own_tokenizer is not None and texts:

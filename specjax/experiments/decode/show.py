@@ -1,4 +1,4 @@
-"""What a decode experiment prints when it is done."""
+"""Prints the results of a decode experiment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specjax.reporting.table import arm_table, handed_over, predictions, table
 
 
 def show(content: Mapping[str, Any], workdir: Path) -> None:
-    """Prints the table of all strategies, before it with `--verbose` all that the report has."""
+    """Prints the table of all strategies; with `--verbose` first all tables of the report."""
     strategies = content["strategies"]
     for text in _details(content):
         terminal.details(text)

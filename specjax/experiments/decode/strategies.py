@@ -15,9 +15,9 @@ BASELINE = "autoregressive"
 
 
 def common_width(config: ConfigDict, strategies: Mapping[str, Strategy]) -> int:
-    """Tokens that every call of the target feeds in the run: the most that a strategy may need.
+    """Tokens that every target call feeds with `config.invariant`; otherwise 0.
 
-    0, as many as each call needs, without `config.invariant`.
+    It is the most that any strategy needs. 0: each call feeds as many as it needs.
     """
     if not config.invariant:
         return 0
@@ -38,10 +38,10 @@ def common_width(config: ConfigDict, strategies: Mapping[str, Strategy]) -> int:
 def load_strategies(config: ConfigDict) -> dict[str, Strategy]:
     """The strategies of the config, the greedy autoregressive baseline first.
 
-    Those that choose among others come last.
+    Strategies that choose among others come last.
 
     Raises:
-      UserError: when one cannot be used, or `config.only` names one that is not there.
+      UserError: when one is invalid, or `config.only` names an unknown one.
     """
     specs = select_specs(config)
     made = {
@@ -59,7 +59,7 @@ def load_strategies(config: ConfigDict) -> dict[str, Strategy]:
 
 
 def select_specs(config: ConfigDict) -> ConfigDict:
-    """What spells the strategies: all, or those that `config.only` names.
+    """The configs of all strategies, or of those in `config.only`.
 
     Raises:
       UserError: when there is no such strategy.
@@ -72,7 +72,7 @@ def select_specs(config: ConfigDict) -> ConfigDict:
 
 
 def select_strategies(config: ConfigDict) -> ConfigDict:
-    """The config with no strategies but those that `only` names, which is empty then.
+    """The config with only the strategies in `only`, which is then empty.
 
     Raises:
       UserError: when there is no such strategy.
@@ -87,10 +87,10 @@ def select_strategies(config: ConfigDict) -> ConfigDict:
 def keep_strategies(
     specs: ConfigDict, names: Sequence[str], field: str = "config.strategies"
 ) -> ConfigDict:
-    """The strategies of these names, their arms, and those that draft nothing as they sample.
+    """The named strategies, their arms, and the baselines with the same sampling.
 
     Raises:
-      UserError: when there is no strategy of a name that `field` has.
+      UserError: when `field` names an unknown strategy.
     """
     for name in names:
         if name not in specs:
@@ -98,18 +98,18 @@ def keep_strategies(
                 f"{field} has {name!r}; it must name strategies of the config, {', '.join(specs)}"
             )
     members = {*names, *(arm for name in names for arm in arms_named(specs[name]))}
-    wanted = {_sampling(specs[name]) for name in members if name in specs}
+    samplings = {_sampling(specs[name]) for name in members if name in specs}
     return ConfigDict(
         {
             name: spec
             for name, spec in specs.items()
-            if name in members or (_alone(spec) and _sampling(spec) in wanted)
+            if name in members or (_alone(spec) and _sampling(spec) in samplings)
         }
     )
 
 
 def _alone(spec: ConfigDict) -> bool:
-    """Whether the target decodes with all its layers and without drafts."""
+    """Whether a strategy is the whole target without drafts."""
     return spec.get("drafter", "none") == "none" and spec.get("reader") != "calm"
 
 
@@ -118,14 +118,14 @@ def _sampling(spec: ConfigDict) -> Settings:
 
 
 def describe_cuts(settings: Settings) -> list[str]:
-    """The further cuts of sampling settings (`sampling.CUTS`) that apply, in words."""
+    """Describes the further cuts of sampling settings (`sampling.CUTS`) that apply."""
     drawn = drawing_fields(settings)
     cuts = {name: drawn[name] for name, (_, off) in CUTS.items() if drawn[name] != off}
     return [f"{name.replace('_', '-')} {bound:g}" for name, bound in cuts.items()]
 
 
 def check_models(strategies: Mapping[str, Strategy], models: Sequence[str]) -> None:
-    """Refuses strategies that ask for models that are not there.
+    """Refuses strategies with unknown models.
 
     Raises:
       UserError: naming the strategy.

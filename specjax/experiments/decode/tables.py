@@ -1,4 +1,4 @@
-"""What drafters read beside models: counts, parallel heads, earlier texts."""
+"""Data of drafters in addition to models: counts, parallel heads, earlier texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from specjax.training import ngram
 
 
 def reads_rest(config: ConfigDict, names: Collection[str]) -> bool:
-    """Whether trees of these names are made of rows that are not decoded."""
+    """Whether trees of these names are built from rows that are not decoded."""
     counts = set(names) - set(RESERVED)
     fitted = counts and not (config.ngram_file or config.ngram_table)
     return bool(fitted) or (CORPUS in names and not (config.corpus_file or config.corpus_split))
@@ -43,7 +43,7 @@ def load_tables(
     """The parameter trees of these names, for the ids below `vocab_size` that all models have.
 
     Raises:
-      UserError: when what the config names cannot be used.
+      UserError: when a file or field of the config cannot be used.
     """
     counts = set(names) - set(RESERVED)
     fitted = _counts(config, target, vocab_size, rest) if counts else None
@@ -62,12 +62,12 @@ def check_corpus(config: ConfigDict) -> None:
       UserError: naming the field, the value and what is allowed.
     """
     if config.corpus_split and (config.corpus_file or not config.task):
-        why = "beside config.corpus_file" if config.corpus_file else "without config.task"
+        why = "with config.corpus_file" if config.corpus_file else "without config.task"
         raise UserError(f"config.corpus_split is {config.corpus_split!r}; it must be empty {why}")
 
 
 def output_texts(example: Example, target: LanguageModel) -> list[str]:
-    """Texts of an example like those that the target decodes; a decoder-only one's has a prompt."""
+    """Texts of an example in the target's output format, with the prompt if decoder-only."""
     outputs = [example.output] if example.output else []
     return outputs if target.info.start_token is not None else [example.source, *outputs]
 
@@ -75,7 +75,7 @@ def output_texts(example: Example, target: LanguageModel) -> list[str]:
 def _counts(
     config: ConfigDict, target: LoadedModel, vocab_size: int, rest: list[Example]
 ) -> dict[str, Any]:
-    """Read from ngram_table, or fitted from ngram_file, or from examples left undecoded."""
+    """Counts from ngram_table, or fitted on ngram_file or on examples that are not decoded."""
     if config.ngram_table:
         table = ngram.load(config.ngram_table, target.model.info.vocab_size)
         return ngram.narrow(table, vocab_size)
@@ -96,7 +96,7 @@ def _counts(
 def _corpus(
     config: ConfigDict, target: LoadedModel, vocab_size: int, rest: list[Example]
 ) -> dict[str, Any]:
-    """The table of earlier texts, each with its EOS."""
+    """The table of earlier texts, each followed by EOS."""
     corpus = Corpus(SharedVocabulary(target.model, vocab_size), config.corpus_tokens)
     eos = target.model.info.eos
     with progress(
@@ -113,7 +113,7 @@ def _corpus(
 
 
 def _searched(config: ConfigDict) -> str:
-    """What has given no earlier texts, in words."""
+    """Describes the source that has no earlier texts."""
     for field in ("corpus_file", "corpus_split"):
         if config[field]:
             return f"config.{field} {config[field]!r} holds no text"
@@ -130,7 +130,7 @@ def _earlier_texts(config: ConfigDict, model: LanguageModel, rest: list[Example]
         examples = of_task.stream(config.task, Source(detect_kind(file), file))
     elif config.corpus_split:
         source = get_source(config) or get_task(config.task).source
-        if source is not None:  # else the stream refuses the task
+        if source is not None:  # otherwise the stream refuses the task
             source = dataclasses.replace(source, split=config.corpus_split)
         examples = of_task.stream(config.task, source, config.corpus_tokens)
     for example in examples:
@@ -139,7 +139,7 @@ def _earlier_texts(config: ConfigDict, model: LanguageModel, rest: list[Example]
 
 
 def whole_text(prompt: str, output: str, model: LanguageModel) -> str:
-    """The text that a model reads behind its start: of a decoder-only one the prompt too."""
+    """The text after a model's start token; with the prompt for a decoder-only model."""
     if model.info.start_token is not None:
         return output
     return prompt + ("" if prompt[-1:].isspace() else " ") + output

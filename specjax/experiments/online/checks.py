@@ -1,4 +1,4 @@
-"""Whether the config of a stream can be used, as far as it can be said without weights or texts."""
+"""Validates the config of a stream without weights or texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specjax.runtime.errors import UserError
 
 
 def check(config: ConfigDict) -> dict[str, Strategy]:
-    """The strategies, once every field is found to be one that a run could use.
+    """Validates the config; returns its strategies.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -38,14 +38,14 @@ def check(config: ConfigDict) -> dict[str, Strategy]:
     for name, strategy in strategies.items():
         for table in strategy.drafter.spec.resources:
             raise UserError(
-                f"strategies.{name} reads the table {table!r}; a stream is drafted by models alone"
+                f"strategies.{name} reads the table {table!r}; streams allow models only"
             )
     check_learning(config, strategies)
     return strategies
 
 
 def check_learning(config: ConfigDict, strategies: dict[str, Strategy]) -> None:
-    """Refuses what cannot learn between texts."""
+    """Refuses a strategy that cannot learn between texts."""
     if config.every % config.batch_size:
         raise UserError(
             f"config.every is {config.every}; it must be a multiple of config.batch_size,"

@@ -1,8 +1,8 @@
 """The online experiment: a drafter learns from a stream of texts while it drafts them.
 
-Strategies take turns at every batch, in the order of the stream (docs/methods/online.md). One of
-them may draft with a model that is trained a little after every few texts, the others show what
-happens without.
+Strategies alternate within every batch, in the order of the stream (docs/methods/online.md). One of
+them may draft with a model that is updated after every few texts. The others show the speed without
+updates.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from specjax.runtime.progress import progress
 from specjax.training.checkpoint import Checkpoints
 
 DECODED = "decoded.jsonl"
-"""In the workdir: a line for every batch."""
+"""File in the workdir: a line for every batch."""
 
 CHECKPOINTS = "checkpoints"
 
 KEPT_EVERY = 20
-"""Updates between checkpoints: those since the last one are made again."""
+"""Updates between checkpoints; a resumed run repeats those since the last one."""
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
-    """Decodes the stream, or goes on where the workdir's run stopped; returns results.json.
+    """Decodes the stream, or resumes the workdir's run; returns results.json.
 
     Raises:
       UserError: when a field, a model or a text cannot be used.
@@ -56,7 +56,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     check_decode_memory(decode, describe_pair(decode), strategies)
     job = prepare(config, strategies)
     turns = read_turns(job, workdir)
-    # Only now: a mistake that was refused above must not claim the workdir for its config.
+    # After all checks: a refused config must not claim the workdir.
     write_settings(config, workdir)
     with Checkpoints(workdir / CHECKPOINTS, "step", largest=True) as keeper:
         restore(job, turns, keeper)
@@ -66,7 +66,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 
 def plan(config: ConfigDict) -> None:
-    """Prints the models, the strategies, the stream and what is learned from it.
+    """Prints the models, the strategies, the stream and the learning settings.
 
     Raises:
       UserError: when a field, a model or a file cannot be used.
@@ -83,7 +83,7 @@ def plan(config: ConfigDict) -> None:
 
 
 def read_turns(job: Job, workdir: Path) -> list[Turn]:
-    """What an earlier run has decoded.
+    """The batches that an earlier run has decoded.
 
     Raises:
       UserError: when it is of other texts.
@@ -99,7 +99,7 @@ def read_turns(job: Job, workdir: Path) -> list[Turn]:
 
 
 def restore(job: Job, turns: Sequence[Turn], keeper: Checkpoints) -> None:
-    """Brings the learner behind the last of the turns: from a checkpoint, and by learning again.
+    """Restores the learner after the last of the turns, by a checkpoint and repeated updates.
 
     Raises:
       UserError: when the checkpoint is beyond them.
@@ -112,8 +112,8 @@ def restore(job: Job, turns: Sequence[Turn], keeper: Checkpoints) -> None:
         learner.state = keeper.restore(step, learner.state)
     if learner.updates > done:
         raise UserError(
-            f"the workdir has a checkpoint behind update {learner.updates:,} and {DECODED} ends"
-            f" behind update {done:,}; give another --workdir, or remove that one"
+            f"the workdir has a checkpoint after update {learner.updates:,} and {DECODED} ends"
+            f" after update {done:,}; give another --workdir, or remove that one"
         )
     with progress(total=done - learner.updates, desc="learn again", unit="update") as bar:
         while learner.updates < done:
@@ -122,7 +122,7 @@ def restore(job: Job, turns: Sequence[Turn], keeper: Checkpoints) -> None:
 
 
 def update_texts(job: Job, turns: Sequence[Turn], update: int) -> list[Text]:
-    """What an update learns from, counted from 0."""
+    """The texts of an update, counted from 0."""
     batches = range(update * job.turns, (update + 1) * job.turns)
     learned = [
         zip(job.rows(batch), turns[batch].told[job.config.learns], strict=True) for batch in batches
@@ -131,7 +131,7 @@ def update_texts(job: Job, turns: Sequence[Turn], update: int) -> list[Text]:
 
 
 def decode_stream(job: Job, turns: list[Turn], workdir: Path, keeper: Checkpoints) -> None:
-    """Decodes what is left of the stream; adds to the turns, and to their file."""
+    """Decodes the rest of the stream; appends to the turns and their file."""
     learner, done = job.learner, sum(len(turn.texts) for turn in turns)
     with (
         (workdir / DECODED).open("a", encoding="utf-8") as out,
@@ -146,7 +146,7 @@ def decode_stream(job: Job, turns: list[Turn], workdir: Path, keeper: Checkpoint
                 learning = due.update(update_texts(job, turns, due.updates))
                 turns[-1] = dataclasses.replace(turns[-1], learning=learning)
             write_row(out, turns[-1].row())
-            # Behind its line: a checkpoint is never ahead of what is decoded.
+            # After its line is written: a checkpoint is never ahead of the decoded batches.
             if due and due.updates % KEPT_EVERY == 0:
                 keeper.save(due.state, {"step": float(due.state.step)})
             bar.update(len(turns[-1].texts))

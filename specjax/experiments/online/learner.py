@@ -1,8 +1,8 @@
 """The drafter of a stream that learns: its parameters, its updates, its checkpoints.
 
 Liu et al., "Online Speculative Decoding" (2023) (docs/methods/online.md). An update is a few steps
-of training on the texts decoded since the last one. It is a function of these and of the state
-before, so that one that was lost can be made again to the same bits.
+of training on the texts decoded since the last one. It is a deterministic function of these texts
+and of the previous state, so a lost update can be repeated to the same bits.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ DRAFTER = "drafter"
 """The model that learns, by its name in strategies."""
 
 Text = tuple[Prompt, DecodeRecord]
-"""Ids of a prompt, and what became of it."""
+"""Ids of a prompt, and its decode record."""
 
 
 @dataclasses.dataclass
 class Learner:
-    """A drafter between two updates."""
+    """The drafter's parameters and training state between two updates."""
 
     subject: Subject
     setup: Setup
     frozen: Frozen
     state: TrainState
-    decoded: LoadedModel  # as decodes have it, whose dtypes they go on to have
-    steps: int  # of an update
+    decoded: LoadedModel  # as in decodes, whose dtypes are kept
+    steps: int  # steps of an update
     bucket: int
     programs: dict[int, Any] = dataclasses.field(default_factory=dict)  # by width of batches
 
     @property
     def updates(self) -> int:
-        """How many there were."""
+        """Number of updates so far."""
         return int(self.state.step) // self.steps
 
     @property
     def params(self) -> Params:
-        """What the next text is drafted with."""
+        """Parameters that draft the next text."""
         params = self.subject.model_params(self.state.params)
         return jax.tree.map(lambda new, old: new.astype(old.dtype), params, self.decoded.params)
 
     def update(self, texts: Sequence[Text]) -> dict[str, float]:
-        """Learns from texts; seconds without compiling, and the loss before (nats per position)."""
+        """Learns from texts; returns seconds without compiling, and the prior loss (nats)."""
         model = self.setup.model
         batch = make_training_batch(texts, self.bucket, model.info.start_token, model.info.pad)
         width = batch["inputs"].shape[1]
@@ -86,27 +86,27 @@ class Learner:
         return {"seconds": time.perf_counter() - start, "loss": loss}
 
     def save(self, workdir: Path) -> list[Path]:
-        """Writes the drafter as it is now."""
+        """Saves the current drafter."""
         return self.subject.save(self.state.params, workdir)
 
 
 def make_training_batch(
     texts: Sequence[Text], bucket: int, start_token: int | None, pad: int
 ) -> Arrays:
-    """A training batch of texts whose mask [B, T] has the tested positions alone."""
-    rows = [(prompt, told.tokens) for prompt, told in texts]
+    """A training batch of texts; its mask [B, T] selects the tested positions."""
+    rows = [(prompt, record.tokens) for prompt, record in texts]
     batch = pad_batch(rows, bucket, start_token, pad)
     mask = np.zeros_like(batch["mask"])
-    for row, (_, told) in enumerate(texts):
+    for row, (_, record) in enumerate(texts):
         begin = int(np.argmax(batch["mask"][row]))
-        mask[row, begin : begin + len(told.tokens)] = told.places
+        mask[row, begin : begin + len(record.tokens)] = record.places
     return {**batch, "mask": mask & batch["mask"]}
 
 
 def make_learner(
     config: ConfigDict, target: LoadedModel, decoded: LoadedModel, updates: int
 ) -> Learner:
-    """The learner before the first of so many updates.
+    """The learner before the first of `updates` updates.
 
     Raises:
       UserError: when the objective, or the target's vocabulary, does not fit the drafter.
@@ -136,10 +136,10 @@ def make_learner(
 
 
 def make_optimizer(config: ConfigDict, updates: int) -> Optimizer:
-    """The optimizer of a stream with so many updates.
+    """The optimizer of a stream with `updates` updates.
 
     Raises:
-      UserError: when it would grow its rate beyond the end of the stream.
+      UserError: when the warmup is longer than the stream.
     """
     steps = max(updates * config.steps, 1)
     if config.optimizer.warmup > steps:

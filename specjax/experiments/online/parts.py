@@ -1,4 +1,4 @@
-"""The models, the texts and the generators of a stream."""
+"""Models, texts and generators of a stream."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Job:
 
     @property
     def turns(self) -> int:
-        """Batches of an update."""
+        """Number of batches of an update."""
         return self.config.every // self.config.batch_size
 
 

@@ -1,4 +1,4 @@
-"""What became of every text of a stream, as its workdir keeps it."""
+"""Decode records of a stream's texts, as stored in its workdir."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specjax.decoding.state import Generation
 
 @dataclasses.dataclass(frozen=True)
 class DecodeRecord:
-    """One text by one strategy: its tokens, and by round what was drafted and what became of it."""
+    """Tokens of one text by one strategy; drafted, tested and accepted counts by round."""
 
     tokens: list[int]
     committed: list[int]
@@ -24,10 +24,10 @@ class DecodeRecord:
 
     @property
     def places(self) -> np.ndarray:
-        """Whether [G] bool each token stands where the target tested a drafted one.
+        """Mask [G] of tokens at positions where the target tested a drafted token.
 
-        A round tests up to the first rejected token, whose place has the target's own. The bonus
-        token behind a draft that stood had no drafted one to test, nor had a round without draft.
+        A round tests up to the first rejected token, which the target's own token replaces. A bonus
+        token after an accepted draft, or a round without a draft, tests nothing.
         """
         begins = np.cumsum(self.committed) - self.committed
         places = np.zeros(len(self.tokens), bool)
@@ -38,7 +38,7 @@ class DecodeRecord:
 
 def read_records(generation: Generation, rows: int) -> list[DecodeRecord]:
     """The first `rows` rows of a decode."""
-    # Without the drafter's memory, which may be large.
+    # Leaves out the drafter's memory, which may be large.
     made = jax.device_get(generation.replace(memory=()))
     trace, found = made.trace, []
     columns = trace.committed, trace.drafted, trace.accepted, trace.tested
@@ -51,7 +51,7 @@ def read_records(generation: Generation, rows: int) -> list[DecodeRecord]:
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """A batch that all strategies have decoded, and what was learned behind it."""
+    """A batch that all strategies have decoded, and the update after it."""
 
     texts: list[str]
     seconds: dict[str, float]  # of decoding, by strategy
@@ -59,11 +59,11 @@ class Turn:
     learning: dict[str, float] | None  # seconds and loss of the update; None: there was none
 
     def row(self) -> dict[str, Any]:
-        """As a line of JSON has it."""
+        """The turn as a JSON object."""
         return dataclasses.asdict(self)
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Turn:
-        """The same from a line."""
+        """Parses the turn from its JSON object."""
         made = {name: [DecodeRecord(**one) for one in each] for name, each in row["told"].items()}
         return cls(row["texts"], row["seconds"], made, row["learning"])

@@ -1,4 +1,4 @@
-"""What an online experiment writes: figures along the stream, all texts, a plot and a table."""
+"""Results of an online experiment: figures along the stream, texts, a plot and a table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Decoded:
 
     source: str
     seconds: float  # its share of its batch
-    told: DecodeRecord
+    record: DecodeRecord
     same: bool  # as the first strategy's
 
 
@@ -64,8 +64,8 @@ def write_results(
     if updates:
         spent = content["strategies"][job.config.learns]["all"]["seconds"]
         print(
-            f"{len(updates)} updates took {content['learning']['seconds']:.1f} seconds beside"
-            f" {spent:.1f} of decoding by {job.config.learns}; the drafter is in"
+            f"{len(updates)} updates took {content['learning']['seconds']:.1f} seconds and"
+            f" decoding by {job.config.learns} {spent:.1f}; the drafter is in"
             f" {' and '.join(map(str, places))}"
         )
     return content
@@ -103,10 +103,10 @@ def stream_figures(job: Job, rows: Sequence[Decoded]) -> dict[str, Any]:
 def figures(rows: Iterable[Decoded]) -> dict[str, Any]:
     """Totals over texts; rates are ratios of totals, None where nothing was tested."""
     rows = list(rows)
-    tokens = sum(len(row.told.tokens) for row in rows)
-    calls = sum(len(row.told.committed) for row in rows)
-    tested = sum(sum(row.told.tested) for row in rows)
-    accepted = sum(sum(row.told.accepted) for row in rows)
+    tokens = sum(len(row.record.tokens) for row in rows)
+    calls = sum(len(row.record.committed) for row in rows)
+    tested = sum(sum(row.record.tested) for row in rows)
+    accepted = sum(sum(row.record.accepted) for row in rows)
     seconds, rate = sum(row.seconds for row in rows), proportion(accepted, tested)
     return {
         "texts": len(rows),
@@ -127,12 +127,12 @@ def text_rows(job: Job, found: Mapping[str, Sequence[Decoded]]) -> list[dict[str
     """A row for every text and strategy."""
     made = []
     for name, rows in found.items():
-        outputs = job.generators[name].prompts.texts([row.told.tokens for row in rows])
+        outputs = job.generators[name].prompts.texts([row.record.tokens for row in rows])
         for index, (row, output) in enumerate(zip(rows, outputs, strict=True)):
-            said = {"text": index, "source": row.source, "strategy": name}
+            shared = {"text": index, "source": row.source, "strategy": name}
             whole = figures([row])
             own = {field: whole[field] for field in _OF_TEXT}
-            made.append({**said, "prompt": job.texts[index], "output": output, **own})
+            made.append({**shared, "prompt": job.texts[index], "output": output, **own})
     return made
 
 

@@ -1,1 +1,1 @@
-"""What the config files of the papers' experiments share."""
+"""Recipes that the config files of the papers' experiments share."""

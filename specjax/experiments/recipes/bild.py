@@ -1,4 +1,4 @@
-"""What all configs of the Big Little Decoder decode and sweep (Kim et al. 2023, section 4)."""
+"""Shared recipes of the Big Little Decoder configs (Kim et al. 2023, section 4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specjax.experiments.config.defaults import (
 from specjax.runtime.errors import UserError
 
 NUCLEUS = {"temperature": 1.0, "top_p": 0.8}
-"""Sampling of Table 5."""
+"""Sampling settings of Table 5."""
 
 WINDOWS = (3, 5, 7, 9)
 """Draft lengths of the baselines without a fallback."""
@@ -26,7 +26,7 @@ WINDOWS = (3, 5, 7, 9)
 def bild_config(
     fallback: Sequence[float], rollback: Sequence[float], aligned: str = "", **changes: Any
 ) -> ConfigDict:
-    """BiLD and lossless decoding with each drafter, and BiLD's ablations, and their sweep.
+    """BiLD and lossless decoding with each drafter, BiLD's ablations, and their sweep.
 
     `aligned` is the directory or hub id of a drafter that was trained on the target's outputs;
     empty: the other one alone. Ablations and sampling take it if there is one. Decodes at the
@@ -65,9 +65,9 @@ def side_by_side_config(
     verify_eos: bool = False,
     **changes: Any,
 ) -> ConfigDict:
-    """Every point of the same families as a strategy of its own, in one decode.
+    """Every point of the same families as a separate strategy of one decode.
 
-    BiLD drafts up to `window` tokens. Names say the fallback in percent and the rollback.
+    BiLD drafts up to `window` tokens. Names contain the fallback in percent and the rollback.
     """
     models = _models(aligned)
     common = {"length": window, "verify_eos": verify_eos}

@@ -30,7 +30,7 @@ MULTI30K = {
 """Short captions: what a laptop can train on in minutes."""
 
 MINUTES = MULTI30K | {"train": {"task": "multi30k_ende", "examples": 12_000}, "batch_size": 16}
-"""So many that what the target says to them and training together take ten minutes."""
+"""Number of examples: generating outputs and training take ten minutes together."""
 
 
 def bild_iwslt(**changes: Any) -> ConfigDict:
@@ -64,7 +64,7 @@ def bild_iwslt(**changes: Any) -> ConfigDict:
 
 
 PRICES = {"ms": MODEL_MILLIONS, "pw": PREVIOUS_WORK_COSTS}
-"""What the settings of Chen et al. (2024) count a call for: model size, or earlier measurements."""
+"""Call prices in the settings of Chen et al. (2024): model size, or measurements."""
 
 
 def cascade_flan_t5(
@@ -74,7 +74,7 @@ def cascade_flan_t5(
 
     Args:
       prices: a name of `PRICES`.
-      settings: what the table says under each of them: `plain`, the best draft length of
+      settings: the table's values under each of them: `plain`, the best draft length of
         speculative decoding by drafter; `copied`, k_11 of a cascade of one drafter and Max-Gram;
         `both`, k_11, k_12 and k_22 of the cascade of all three, and `penalty`, its lambda, which is
         one over the lenience of inner reviews.

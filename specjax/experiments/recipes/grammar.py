@@ -1,4 +1,4 @@
-"""What the pair on the built-in grammar is trained with: the quickstart's, and the notebooks'."""
+"""Training settings of the pair on the built-in grammar, for quickstart and notebooks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from specjax.data.grammar import LEAST_LIMIT, MOST_PAIRS
 from specjax.experiments.config.blocks import block
 
 STEPS = 600
-"""Of the target's training."""
+"""Steps of the target's training."""
 
 LAYERS = 16
 """Decoder layers of the target when it decodes."""
 
 _START_LAYERS = 2
-"""Decoder layers of the target while it learns; the others come last and are silent at first."""
+"""Decoder layers of the target at first; later layers are added as identities."""
 
 
 def _steps(steps: int) -> Any:
@@ -25,7 +25,7 @@ def _steps(steps: int) -> Any:
 
 @block
 class Drafter:
-    """The quickstart's drafter: it begins as the first layers of the target."""
+    """The quickstart's drafter, initialized with the first layers of the target."""
 
     num_layers: int = integer(2, help="encoder layers")
     num_decoder_layers: int = integer(1, help="decoder layers")
@@ -56,7 +56,7 @@ def _pairs(default: int, help: str) -> Any:
 
 @block
 class Training:
-    """What the quickstart's models are trained on, and how."""
+    """Training data and settings of the quickstart's models."""
 
     examples: int = _pairs(16_000, "sentences to learn from")
     test_examples: int = _pairs(200, "sentences to decode")
@@ -72,7 +72,7 @@ class Training:
 
 
 def training(steps: int, layers: int) -> dict[str, Any]:
-    """Changes for other numbers: fewer `steps` see fewer sentences, and translate worse."""
+    """Config changes for other numbers; fewer `steps` see fewer sentences and translate worse."""
     drafter_steps = max(steps * 220 // STEPS, 1)
     return {
         "examples": max(16_000 * steps // STEPS, 300),

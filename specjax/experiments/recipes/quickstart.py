@@ -1,4 +1,4 @@
-"""The embedded default: nothing but the installed package.
+"""The embedded default: needs only the installed package.
 
     python -m specjax.main                      # or ./launch/quickstart.sh
 

@@ -15,8 +15,11 @@ LENGTH = 7
 """Draft length of the paper's experiments."""
 
 NONE = "none"
-"""The arm that drafts nothing. Not `autoregressive`, which is greedy in every decode config, while
-arms may sample: so a policy serves any temperature."""
+"""The arm without drafts.
+
+Not called `autoregressive`: that strategy is greedy in every decode config, while arms may sample.
+So a policy serves any temperature.
+"""
 
 Arms = tuple[dict[str, str], dict[str, dict[str, Any]]]
 """Drafters of a config, name -> directory or hub id, and its arms, name -> strategy."""
@@ -26,7 +29,7 @@ SPLITS = {
     "test": ("test", 0.0, {"repeats": 3}),
     "test_sampled": ("test", 1.0, {"repeats": 3}),
 }
-"""Of offline data: split of the source, temperature of the arms, changed fields."""
+"""Splits of offline data: source split, temperature of the arms, changed fields."""
 
 
 def offline_split(name: str) -> tuple[str, float, dict[str, Any]]:
@@ -41,7 +44,7 @@ def offline_split(name: str) -> tuple[str, float, dict[str, Any]]:
 
 
 def parse_arms(words: str, temperature: float = 0.0, length: int = LENGTH) -> Arms:
-    """Arms as config flags spell them, with commas between.
+    """Parses comma-separated arms of a config flag.
 
     `name=DIR_OR_HUB_ID` is a drafter, `exit=2` the target's first two decoder layers, `none` no
     drafter.
@@ -84,10 +87,10 @@ def _sampled(temperature: float) -> dict[str, Any]:
 def choices(
     arms: Mapping[str, Mapping[str, Any]], policy: str = "", oracle: str = ""
 ) -> dict[str, dict[str, Any]]:
-    """Strategies of a decode: the arms alone, and every way of choosing among them.
+    """Strategies of a decode: each arm alone, and every way of choosing among them.
 
-    `policy` is a folder that the job `select` left, `oracle` its file of best choices; without them
-    their strategies are left out.
+    `policy` is a folder written by the job `select`, `oracle` its file of best choices; without
+    them their strategies are left out.
     """
     names = sorted(arms)  # as in a policy
     strategies = {"autoregressive": AUTOREGRESSIVE, **arms}
@@ -112,14 +115,14 @@ _SETTINGS = {"policy": str, "oracle": str, "temperature": float, "length": int, 
 def parse_choices(
     words: str, arms: str, *more: str, **defaults: Any
 ) -> tuple[dict[str, str], dict[str, dict[str, Any]], dict[str, Any]]:
-    """Drafters, strategies and other settings of a decode, as config flags spell them.
+    """Parses drafters, strategies and other settings of a decode from config flags.
 
     Args:
       words: settings as `name=value` with commas between: `policy` and `oracle` of `choices`,
         `temperature` and `length` of the arms.
-      arms: what `parse_arms` takes.
+      arms: as for `parse_arms`.
       more: names of other settings.
-      defaults: of settings that are not spelled.
+      defaults: of settings that are not given.
 
     Raises:
       UserError: when a word is no setting, or its value has the wrong type.

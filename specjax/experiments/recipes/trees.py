@@ -1,4 +1,4 @@
-"""Trees of the best shapes beside chains, for `configs/trees.py`."""
+"""Trees of the best shapes compared with chains, for `configs/trees.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specjax.runtime.files import expand_path
 from specjax.theory.trees import best
 
 WIDE = "wide"
-"""The strategy that measures acceptance, and the word behind the colon that asks for it."""
+"""The strategy that measures acceptance, and the config argument that selects it."""
 
 WIDTHS = (4, 4, 3, 2)
 """Its children, level by level."""
@@ -38,7 +38,7 @@ ACCEPTANCE = (
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What drafts chains and trees alike."""
+    """A drafter of chains and trees."""
 
     drafter: str
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -46,7 +46,7 @@ class Kind:
     shares: bool = False  # whether nodes of a level share draws
 
     def strategy(self, heat: float, **shape: Any) -> dict[str, Any]:
-        """A strategy that drafts in a shape."""
+        """The strategy that drafts this shape."""
         drawn = {"temperature": heat} if heat else {}
         return {"drafter": self.drafter, **self.fields, **shape, **drawn}
 
@@ -70,28 +70,28 @@ def chains(kind: Kind, heat: float) -> dict[str, Any]:
 
 
 def wide(kind: Kind, heat: float) -> dict[str, Any]:
-    """A tree wide enough for the best ones to be found in it."""
+    """A wide tree that contains the best trees."""
     return {WIDE: kind.strategy(heat, widths=WIDTHS)}
 
 
 def best_trees(kind: Kind, heat: float, acceptance: Any) -> dict[str, Any]:
-    """The best trees of some sizes by acceptance [D, W], and as many of the likeliest nodes.
+    """The best trees of some sizes by acceptance [D, W], and equally large top-N trees.
 
-    Where tokens are drawn, one of them judged from its leaves on as well, if its nodes are drawn
-    apart.
+    With sampling, one of them is also verified from its leaves up, if its nodes are drawn
+    independently.
     """
     table = deepened(acceptance, kind.most)
     trees = {f"tree_{nodes}": kind.strategy(heat, parents=best(table, nodes)) for nodes in SIZES}
     leaves_first = {"tree_16_traversal": trees["tree_16"] | {"rule": "traversal"}}
-    likeliest = {
+    top_nodes = {
         f"likeliest_{nodes}": kind.strategy(heat, widths=GROWN[: kind.most], nodes=nodes)
         for nodes in (8, 16)
     }
-    return {**(leaves_first if heat and not kind.shares else {}), **trees, **likeliest}
+    return {**(leaves_first if heat and not kind.shares else {}), **trees, **top_nodes}
 
 
 def deepened(acceptance: Any, most: int = DEEPEST) -> np.ndarray:
-    """The table [D, W] as if levels below the last one that was measured were like it."""
+    """The table [D, W] with its last measured level repeated for deeper levels."""
     table = np.asarray(acceptance, np.float64)[:most]
     return np.concatenate([table, np.repeat(table[-1:], max(most - len(table), 0), axis=0)])
 
@@ -104,8 +104,8 @@ def measured(file: str) -> Any:
     """
     if not os.path.isfile(expand_path(file)):
         raise UserError(
-            f"{file!r} is no file; it must be {WIDE!r}, the results.json of such a run, or what"
-            f" drafts: {', '.join(KINDS)}"
+            f"{file!r} is no file; it must be {WIDE!r}, the results.json of such a run, or one"
+            f" of: {', '.join(KINDS)}"
         )
     entries = read_json(expand_path(file)).get("strategies")
     entry = entries.get(WIDE) if isinstance(entries, dict) else None
@@ -118,5 +118,5 @@ def measured(file: str) -> Any:
             f"{file!r} has no acceptance by rank of {WIDE!r}; configs/trees.py:0,{WIDE} measures it"
         ) from None
     if not some:
-        raise UserError(f"no node of {WIDE!r} stood in {file!r}; there is no best tree")
+        raise UserError(f"no node of {WIDE!r} was accepted in {file!r}; there is no best tree")
     return rate

@@ -1,4 +1,4 @@
-"""The arms of a choice: strategies of a config, how large they are, and who writes for them."""
+"""The arms of a choice: strategies of a config, their sizes, and their models' outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specjax.training.surgery import take_layers_shape
 
 @dataclasses.dataclass(frozen=True)
 class Writer:
-    """A model that writes outputs by itself."""
+    """A model that generates outputs by itself."""
 
     name: str  # of its file
     model: LanguageModel
@@ -31,11 +31,11 @@ class Writer:
 
 @dataclasses.dataclass(frozen=True)
 class StrategyArm:
-    """One of the strategies that are chosen among."""
+    """One of the strategies to choose from."""
 
     strategy: Strategy
-    parameters: int  # that a drafted token runs through; the target's where nothing is drafted
-    writer: Writer | None  # None: the drafter is no model that writes by itself
+    parameters: int  # parameters used per drafted token; the target's without drafts
+    writer: Writer | None  # None: the drafter cannot generate by itself
 
 
 def load_arms(config: ConfigDict, pair: Pair) -> dict[str, StrategyArm]:
@@ -63,13 +63,13 @@ def load_arms(config: ConfigDict, pair: Pair) -> dict[str, StrategyArm]:
 
 
 def list_writers(arms: Mapping[str, StrategyArm], target: LanguageModel) -> list[Writer]:
-    """The target, whose greedy outputs all are compared with, and every other writer once."""
+    """The target, whose greedy outputs are the reference, and every other writer once."""
     others = [arm.writer for arm in arms.values() if arm.writer]
     return list(dict.fromkeys([Writer(TARGET, target, TARGET), *others]))
 
 
 def parameters_of(model: LanguageModel) -> int:
-    """Numbers in a model's parameters."""
+    """Number of parameters of a model."""
     shapes = parameter_shapes(model)
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
@@ -87,7 +87,7 @@ def _arm(name: str, strategy: Strategy, models: Mapping[str, LanguageModel]) -> 
                 f"strategies.{name} names the model {model!r}; the config has {', '.join(models)}"
             )
     if strategy.autoregressive:
-        # The greedy output would be the target's own; a sample says how far apart its outputs are.
+        # A greedy output would be the target's own; a sample shows how much its outputs vary.
         writer = Writer("target_sample", models[TARGET], TARGET, temperature=1.0)
         return StrategyArm(strategy, parameters_of(models[TARGET]), writer)
     if not isinstance(drafter, Neural | EarlyExit):

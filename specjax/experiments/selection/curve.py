@@ -1,4 +1,4 @@
-"""What training queries and the weight of alignment are worth to a policy, from offline data.
+"""Learning curves of a policy over training queries and `align_weight`, from offline data.
 
 Context-aware assistant selection, docs/methods/selection.md, "Experiments": the learning curve
 (experiment 3) and the sweep of `align_weight` (experiment 2, Figure 2). Nothing is generated.
@@ -35,14 +35,14 @@ from specjax.selection.reward import ALIGNMENT, Reward, cheapness
 from specjax.selection.scores import ALL, DYNAMIC, GREEDY, best, expected_speedup, probabilities
 
 CURVE, WEIGHTS = "curve.csv", "align_weight.csv"
-"""In the workdir: one line for each number of queries and seed, and for each weight and seed."""
+"""Files in the workdir: a line by number of queries and seed, and by weight and seed."""
 
 Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """What is varied, and all that stays."""
+    """The varied and the fixed settings."""
 
     split: Split
     reward: Reward
@@ -54,7 +54,7 @@ class Study:
 
     @property
     def fits(self) -> int:
-        """Policies to train."""
+        """Number of policies to train."""
         return (len(self.sizes) + len(self.weights)) * self.seeds
 
 
@@ -65,7 +65,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
       UserError: when a field or the data cannot be used.
     """
     study = make_study(config)
-    study.split.test.rewards(study.reward)  # a mistake is refused before anything is trained
+    study.split.test.rewards(study.reward)  # refuses a mistake before training
     with progress(total=study.fits, desc="policies", unit="fit") as bar:
         curve, levels = curve_rows(study, bar)
         weights = weight_rows(study, bar)
@@ -93,7 +93,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 
 def plan(config: ConfigDict) -> None:
-    """Prints what would be trained.
+    """Prints the policies that would be trained.
 
     Raises:
       UserError: when a field or the data cannot be used.
@@ -105,7 +105,7 @@ def plan(config: ConfigDict) -> None:
 
 
 def make_study(config: ConfigDict) -> Study:
-    """What a config varies.
+    """The study of a config.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -131,7 +131,7 @@ def _sizes(count: int) -> list[int]:
 
 
 def curve_rows(study: Study, bar: tqdm) -> tuple[list[Row], dict[str, Any]]:
-    """One row for each number of queries and seed, and what does not depend on either."""
+    """One row for each number of queries and seed, and rows that depend on neither."""
     made, ways = study.split.policy(study.reward, study.hidden), (GREEDY, DYNAMIC)
     rows: list[Row] = []
     levels: dict[str, Any] = {}
@@ -149,7 +149,7 @@ def curve_rows(study: Study, bar: tqdm) -> tuple[list[Row], dict[str, Any]]:
 
 
 def weight_rows(study: Study, bar: tqdm) -> list[Row]:
-    """One row for each weight of alignment and seed: what greedy policies of all queries take."""
+    """One row for each weight and seed: choices of greedy policies of all queries."""
     test, rows = study.split.test, []
     agreement = test.agreement[study.reward.measure]
     cheap = cheapness(test.parameters.tolist(), study.reward.unit)

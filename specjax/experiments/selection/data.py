@@ -1,9 +1,9 @@
-"""Offline data for choosing a drafter: what every arm does on every query.
+"""Offline data for choosing a drafter: outputs and times of every arm on every query.
 
 See docs/methods/selection.md, "Offline data".
 
-Context-aware assistant selection: the target's greedy output, every arm's own, the prompt's
-embedding and, when asked for, measured seconds. Every part goes on where a killed run stopped.
+Context-aware assistant selection: the target's greedy output, every arm's own output, the prompt's
+embedding and, if requested, measured seconds. Every part resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from specjax.selection.scores import ALL
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
-    """Makes the data, or goes on where the workdir's run stopped; returns data.json.
+    """Generates the data, or resumes the workdir's run; returns data.json.
 
     Raises:
       UserError: when a field, a model or the data cannot be used.
@@ -45,12 +45,12 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     pair, arms = check(config)
     strategies = {name: arm.strategy for name, arm in arms.items()}
     check_decode_memory(config, pair, strategies)
-    # Times may be asked for afterwards: what is generated does not depend on them.
+    # Times may be requested later: the generated outputs do not depend on them.
     check_settings(config, workdir, free=("repeats",))
     job = select_parts.prepare(config)
     timed = select_parts.arm_generators(job)
     writers = select_parts.writer_generators(job)
-    # Only now: a mistake that was refused above must not claim the workdir for its config.
+    # After all checks: a refused config must not claim the workdir.
     write_settings(config, workdir)
     outputs = {
         writer: select_parts.generate_outputs(job, writer, generator, workdir)
@@ -70,7 +70,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 
 def plan(config: ConfigDict) -> None:
-    """Prints arms, who writes, and what is read.
+    """Prints arms, their output models, and the data that is read.
 
     Raises:
       UserError: when a field, a model or a file cannot be used.
@@ -88,7 +88,7 @@ def plan(config: ConfigDict) -> None:
 
 
 def check(config: ConfigDict) -> tuple[Pair, dict[str, StrategyArm]]:
-    """The pair without weights and the arms, if every field is one that a run could use.
+    """Validates the config; returns the pair without weights and the arms.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -105,7 +105,7 @@ def check(config: ConfigDict) -> tuple[Pair, dict[str, StrategyArm]]:
 
 
 def check_tasks(config: ConfigDict) -> None:
-    """Refuses sets of queries that cannot be read, or cannot be told apart from all together."""
+    """Refuses sets of queries that cannot be read, or with the reserved name of the total."""
     if not config.tasks or ALL in config.tasks:
         raise UserError(
             f"config.tasks has {', '.join(config.tasks) or 'nothing'}; it must name at least one"
@@ -115,7 +115,7 @@ def check_tasks(config: ConfigDict) -> None:
 
 
 def check_writers(arms: Mapping[str, StrategyArm]) -> None:
-    """Refuses arms about which nothing would be known."""
+    """Refuses arms with neither outputs nor times."""
     for name, arm in arms.items():
         if arm.writer is None:
             raise UserError(

@@ -1,4 +1,4 @@
-"""The parts of offline data: queries, what each model writes, embeddings, rows."""
+"""The parts of offline data: queries, outputs of each model, embeddings, rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from specjax.selection.data import ALONE, SECONDS, TOKENS
 from specjax.selection.reward import ROUGE_L, TOKEN_LCS, rouge_l, token_lcs
 
 OUTPUTS, EMBEDDED = "outputs", "embedded"
-"""Folders in the workdir: what each model wrote, embeddings in parts."""
+"""Folders in the workdir: outputs of each model, embeddings in parts."""
 
 PART = 1024
 """Queries whose embeddings are written at a time."""
@@ -73,7 +73,7 @@ class Job:
 
 
 def prepare(config: ConfigDict) -> Job:
-    """Loads models and queries; prompts that are too long are left out, and counted.
+    """Loads models and queries; leaves out and counts prompts that are too long.
 
     Raises:
       UserError: when a model or the data cannot be used.
@@ -120,10 +120,10 @@ def arm_generators(job: Job) -> dict[str, Generator]:
 
 
 def writer_generators(job: Job) -> dict[Writer, Generator]:
-    """Every model that writes by itself."""
+    """Generators of every model that generates by itself."""
     generators = {}
     for writer in list_writers(job.arms, job.target.model):
-        # The first layers of a model run on its own parameters, the others are not looked at.
+        # The first layers of a model run on its own parameters; the others are ignored.
         model = dataclasses.replace(
             job.pair.members[writer.weights], model=writer.model, tokenizer=job.target.tokenizer
         )
@@ -213,7 +213,7 @@ def _plain(job: Job, made: list[list[int]]) -> list[list[int]]:
 
 
 def _times(job: Job, measured: dict[str, Any]) -> dict[str, Any]:
-    """Measured fields by arm; one that drafts nothing is the target alone."""
+    """Measured fields by arm; an arm without drafts is the target alone."""
     return {
         field: {arm: measured[field].get(arm, measured[field][ALONE]) for arm in (*job.arms, ALONE)}
         for field in (SECONDS, TOKENS)

@@ -1,10 +1,10 @@
-"""Training a policy that chooses a drafter, from offline data.
+"""Trains a policy that chooses a drafter, from offline data.
 
 See docs/methods/selection.md, "Policy".
 
-Leaves the policy's folder for decodes, and results.json: what its choices are worth on queries that
-it was not trained on, beside every single arm, the best choice and chance. Where the queries to
-judge by were timed, `oracle.json` lists the fastest arm of each, for decodes of the same queries.
+Writes the policy's folder for decodes, and results.json: the value of its choices on held-out
+queries, compared with every single arm, the best choice and chance. If the evaluation queries were
+timed, `oracle.json` lists the fastest arm of each, for decodes of the same queries.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from specjax.selection.reward import Reward
 from specjax.selection.scores import ALL, probabilities, scores
 
 CHOICES = 200
-"""Timed choices; the median counts."""
+"""Number of timed choices; their median is reported."""
 
 POLICY, ORACLE = "policy", "oracle.json"
-"""In the workdir: folder of the policy; the fastest arm of every query of `config.test`."""
+"""Files in the workdir: folder of the policy; the fastest arms of `config.test`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Queries to train on and queries to judge by."""
+    """Training and evaluation queries."""
 
     train: Queries
     test: Queries
@@ -52,7 +52,7 @@ class Split:
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
-    """Trains and judges a policy; returns the content of results.json.
+    """Trains and evaluates a policy; returns the content of results.json.
 
     Raises:
       UserError: when a field or the data cannot be used.
@@ -60,7 +60,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     reward, settings = make_reward(config), fit_of(config)
     split = read(config)
     made = split.policy(reward, config.hidden)
-    split.test.rewards(reward)  # a mistake is refused before anything is trained
+    split.test.rewards(reward)  # refuses a mistake before training
     start = time.perf_counter()
     params = train_policy(made, settings, split.train, config.seed)
     seconds = time.perf_counter() - start
@@ -89,7 +89,7 @@ def train_policy(made: Policy, settings: Fit, queries: Queries, seed: int) -> Pa
     """Parameters of a policy fitted to all the queries.
 
     Raises:
-      UserError: when the queries do not have what the reward is made of.
+      UserError: when the queries lack the data of the reward.
     """
     gains = jnp.asarray(queries.rewards(made.reward), jnp.float32)
     params = fit(made, settings, jnp.asarray(queries.embeddings), gains, jax.random.key(seed))
@@ -115,7 +115,7 @@ def policy_figures(params: Params, queries: Queries, reward: Reward) -> dict[str
 
 
 def plan(config: ConfigDict) -> None:
-    """Prints what a policy would be trained on.
+    """Prints the data that a policy would be trained on.
 
     Raises:
       UserError: when a field or the data cannot be used.
@@ -132,19 +132,19 @@ def plan(config: ConfigDict) -> None:
 
 
 def make_reward(config: ConfigDict) -> Reward:
-    """What a policy is trained for.
+    """The reward of a policy.
 
     Raises:
-      UserError: when a setting is of no use.
+      UserError: when a setting is invalid.
     """
     return _build(Reward, "reward", config.reward)
 
 
 def fit_of(config: ConfigDict) -> Fit:
-    """How a policy is trained.
+    """The training settings of a policy.
 
     Raises:
-      UserError: when a setting is of no use.
+      UserError: when a setting is invalid.
     """
     return _build(Fit, "fit", config.fit)
 
@@ -163,7 +163,7 @@ def read(config: ConfigDict) -> Split:
       UserError: when they cannot be read, or do not fit each other.
     """
     if not config.data:
-        raise UserError("config.data is empty; it must be a folder that select_data has made")
+        raise UserError("config.data is empty; it must be a folder written by select_data")
     queries = data.load(config.data)
     queries = queries.only(config.arms or queries.arms)
     if len(queries.arms) < 2:

@@ -1,4 +1,4 @@
-"""Measured decodes of every query by every arm, one query at a time."""
+"""Times decodes of every query by every arm, one query at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specjax.runtime.progress import progress
 from specjax.selection.data import SECONDS, TOKENS
 
 TIMES = "seconds.jsonl"
-"""In the workdir."""
+"""File in the workdir."""
 
 
 def measured(
@@ -31,7 +31,7 @@ def measured(
 
     Seconds are the median of `repeats` decodes from host tokens to host tokens, unbatched, the
     generators one after another. Queries of one padded length follow each other and each program
-    runs once before it is timed. A killed run goes on after the last whole line of `file`.
+    runs once before it is timed. An interrupted run resumes after the last complete line of `file`.
 
     Raises:
       UserError: when the file is of other generators.

@@ -1,1 +1,1 @@
-"""Fields of a config over a grid, one decode experiment a point, resumable."""
+"""Sweeps fields of a config over a grid, with one decode per point; resumable."""

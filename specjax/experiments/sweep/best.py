@@ -1,4 +1,4 @@
-"""The summary of a sweep: how fast each strategy is at its baseline's quality, and near it."""
+"""Summary of a sweep: the fastest point of each strategy by allowed loss of quality."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specjax.metrics.statistics import fastest
 from specjax.reporting.table import align_columns, cell
 
 LOSSES = {"no loss": 0.1, "within one point": 1.0}
-"""Points of quality that a choice may lose; what is below 0.1 is none (Kim et al., 2023)."""
+"""Points of quality that a choice may lose; below 0.1 counts as none (Kim et al., 2023)."""
 
 Line = Mapping[str, Any]
 """Figures of one strategy in one run; qualities by the name of their metric."""
@@ -18,7 +18,7 @@ Line = Mapping[str, Any]
 def best(
     lines: Sequence[Line], speed: Callable[[Line], float], metric: str
 ) -> list[dict[str, Any]]:
-    """For every strategy that drafts and every loss, the fastest point that loses no more.
+    """The fastest point of every drafting strategy for every allowed loss.
 
     Quality is compared with that of the strategy's baseline in the same run. A strategy without
     such a point has None for point, speed and quality.

@@ -47,13 +47,13 @@ class Point:
 
     @property
     def models(self) -> str:
-        """Equal for points that can share loaded models."""
+        """Key that is equal for points that can share loaded models."""
         values = self.config.to_dict()
         return json.dumps([values[field] for field in MODEL_FIELDS], sort_keys=True)
 
 
 def points(config: ConfigDict) -> list[Point]:
-    """Every combination of the grid's values, those with the same models together.
+    """Every combination of the grid's values, grouped by models.
 
     Raises:
       UserError: when the base or a field or value of the grid cannot be used.
@@ -75,7 +75,7 @@ def points(config: ConfigDict) -> list[Point]:
 
 
 def check_count(field: str, *grids: Mapping[str, Sequence[Any]]) -> None:
-    """Refuses values by field that have more combinations than anyone runs."""
+    """Refuses grids with too many combinations."""
     count = sum(math.prod(map(len, grid.values())) for grid in grids)
     if count > MOST_POINTS:
         raise UserError(
@@ -89,7 +89,7 @@ def list_combinations(
 ) -> list[tuple[dict[str, Any], Sequence[str]]]:
     """Every combination of the grid's values, and the strategies to decode with it.
 
-    `apart` crosses the fields of one strategy only, and decodes no other with them.
+    `apart` crosses only the fields of one strategy, and decodes no other strategy with them.
     """
     return [
         (dict(zip(own, values, strict=True)), group)
@@ -117,13 +117,13 @@ def groups(
 
 
 def _strategy_of(field: str) -> str | None:
-    """The strategy whose field it is."""
+    """The strategy that a field belongs to."""
     first, *rest = field.split(".")
     return rest[0] if first == _STRATEGIES and rest else None
 
 
 def proposed_grid(base: ConfigDict) -> dict[str, tuple[Any, ...]]:
-    """The grid that a decode config brings along in `sweep`, to be swept apart."""
+    """The grid in the `sweep` field of a decode config, crossed within each strategy."""
     return {
         f"{_STRATEGIES}.{name}.{field}": tuple(values)
         for name, fields in base.get("sweep", {}).items()
@@ -173,7 +173,7 @@ def flat_grid(grid: ConfigDict) -> dict[str, tuple[Any, ...]]:
 
 
 def parse_grid(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """Values by field, from words `field=value,value`; values are JSON, else words.
+    """Parses values by field from `field=value,value`; values are JSON or plain words.
 
     Raises:
       UserError: when there is no field or no value.
@@ -183,7 +183,7 @@ def parse_grid(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
         field, equals, values = word.partition("=")
         if not (field and equals and values):
             raise UserError(
-                f"{word!r} behind the base config is not a field; it must be field=value,value"
+                f"{word!r} after the base config is not a field; it must be field=value,value"
             )
         grid[field.strip()] = tuple(_parsed(value.strip()) for value in values.split(","))
     return grid
@@ -199,7 +199,7 @@ def _parsed(value: str) -> Any:
 def check_values(base: ConfigDict, field: str, values: Sequence[Any]) -> None:
     """Refuses fields that the base lacks and values of another type than its own.
 
-    A strategy spells only some of its fields: `check_point` knows all and their types.
+    A config has only some fields of a strategy; `check_point` checks all of them.
     """
     *path, last = field.split(".")
     node = base
@@ -219,7 +219,7 @@ def check_values(base: ConfigDict, field: str, values: Sequence[Any]) -> None:
 
 
 def _distinct(values: Sequence[Any]) -> int:
-    """How many values differ; 1 and 1.0 do not, and make the same run."""
+    """Number of distinct values; 1 and 1.0 are equal and make the same run."""
     written = len(set(map(repr, values)))
     try:
         return min(written, len(set(map(make_hashable, values))))
@@ -230,13 +230,13 @@ def _distinct(values: Sequence[Any]) -> int:
 def change_config(
     base: ConfigDict, fields: Mapping[str, Any], strategies: Sequence[str]
 ) -> ConfigDict:
-    """The base with other values, and with `strategies` and baselines only unless empty.
+    """The base with other values; unless empty, only `strategies` and baselines remain.
 
     Raises:
       UserError: when the base has no such strategy.
     """
     made = base.copy_and_resolve_references()
-    made.sweep = ConfigDict()  # a grid that grows must leave finished points finished
+    made.sweep = ConfigDict()  # finished points of a smaller grid must remain finished
     with made.unlocked(), made.ignore_type():
         for field, value in fields.items():
             *path, last = field.split(".")
@@ -250,7 +250,7 @@ def change_config(
 
 
 def make_point(name: str, fields: Mapping[str, Any], config: ConfigDict) -> Point:
-    """A point of a sweep; refuses one that could never run, naming it."""
+    """A point of a sweep; refuses an invalid one by name."""
     point = Point(name, fields, config, {})
     try:
         check_config(config)
@@ -260,9 +260,9 @@ def make_point(name: str, fields: Mapping[str, Any], config: ConfigDict) -> Poin
 
 
 def folder_names(changes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A readable name for every combination, different in any case of letters.
+    """Readable folder names of the combinations, distinct without regard to case.
 
-    Independent of the other points as far as possible: a grid may grow between runs.
+    Names depend as little as possible on other points: a grid may grow between runs.
     """
     plain = [
         _NO_WORDS.sub("_", ",".join(f"{_short(field)}={_word(x)}" for field, x in change.items()))
@@ -286,7 +286,7 @@ def _short(field: str) -> str:
 
 
 def _word(value: Any) -> str:
-    """A value in a name; of a path its last part."""
+    """A value as part of a name; the last part of a path."""
     if isinstance(value, float):
         return format(value, "g")
     return str(value).rstrip("/").rpartition("/")[2]

@@ -28,8 +28,7 @@ from specjax.runtime.files import write_csv, write_jsonl
 from specjax.runtime.progress import progress
 
 ROWS, TABLE, BEST, RUNS = "sweep.jsonl", "sweep.csv", "best.csv", "runs"
-"""In the workdir: one line for each run, one for each run and strategy, the fastest point of each
-strategy at a given quality, folders of the runs."""
+"""Files in the workdir: a line by run, a line by run and strategy, best points, run folders."""
 
 _FIGURES = (
     "tokens",
@@ -46,18 +45,18 @@ _FIGURES = (
     "baseline",
     "quality",
 )
-"""Fields of a strategy in results.json that a row keeps."""
+"""Fields of a strategy in results.json that a row contains."""
 
 Row = dict[str, Any]
 """{"point", "fields", "error" (None when it ran), "strategies": {name: figures}}"""
 
 
 def run(config: ConfigDict, workdir: Path) -> list[Row]:
-    """Runs every point that has not finished yet and writes rows, table and plots.
+    """Runs every unfinished point; writes rows, table and plots; returns the rows.
 
-    A point has finished when its folder holds results of the very config. One that fails leaves
-    its error in its row and is tried again by the next call. Loaded models and compiled programs
-    serve all points that can share them. Returns the rows.
+    A point is finished when its folder holds results of exactly its config. The row of a failed
+    point has its error; the next call retries it. Points share loaded models and compiled programs
+    where possible.
 
     Raises:
       UserError: when the base config or the grid cannot be used.
@@ -79,12 +78,12 @@ def run(config: ConfigDict, workdir: Path) -> list[Row]:
                     check_decode_memory(point.config, described, point.strategies)
                     if pair is None or point.models != loaded:
                         if pair is not None:
-                            # Two sets of models may not fit into memory together.
+                            # Memory may not hold two sets of models.
                             pair = None
                             jax.clear_caches()
                         pair, loaded = load_pair(point.config), point.models
                     results = run_point(point, pair, folder)
-                except Exception as problem:  # whatever it is, the other points go on
+                except Exception as problem:  # the other points run in any case
                     error = f"{type(problem).__name__}: {problem}"
                     bar.write(f"{point.label} failed: {error}")
             rows[point.name] = row(point, results, error)
@@ -117,7 +116,7 @@ def plan(config: ConfigDict) -> None:
 
 
 def read_finished(point: Point, folder: Path) -> dict[str, Any] | None:
-    """The results of a point that ran to its end with this very config, else None."""
+    """The results of a finished point of exactly this config, else None."""
     try:
         results = json.loads((folder / "results.json").read_text("utf-8"))
     except (OSError, json.JSONDecodeError):
@@ -127,7 +126,7 @@ def read_finished(point: Point, folder: Path) -> dict[str, Any] | None:
 
 
 def run_point(point: Point, pair: Pair, folder: Path) -> dict[str, Any]:
-    """One decode experiment; what it prints goes to `printed.txt` in its folder."""
+    """Runs one decode experiment; its output goes to `printed.txt` in its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with (
         (folder / "printed.txt").open("w", encoding="utf-8") as out,
@@ -188,9 +187,9 @@ def write_summary(rows: Sequence[Row], all_points: Sequence[Point], workdir: Pat
 
 
 def speed_axis(all_points: Sequence[Point]) -> tuple[Callable[[Line], float], str]:
-    """What is called speed, and its axis label.
+    """The field that measures speed, and its axis label.
 
-    Speedups of different models, data or batch sizes are against different baselines.
+    Speedups over different models, data or batch sizes have different baselines.
     """
     if all(field.startswith("strategies.") for point in all_points for field in point.fields):
         return (lambda line: line["speedup"]), "speedup over autoregressive decoding (times)"

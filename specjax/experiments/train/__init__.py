@@ -1,1 +1,1 @@
-"""Training a model or its heads: what is trained, on which texts, how it is scored, dry run."""
+"""Trains a model or its heads: start, data, objective, evaluation, dry run."""

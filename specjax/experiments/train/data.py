@@ -1,4 +1,4 @@
-"""The rows that a training config names: texts, token ids, and the streams of batches."""
+"""Training data of a config: texts, token ids, and streams of batches."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from specjax.models.base import LanguageModel
 from specjax.runtime.errors import UserError
 
 OUTPUTS = "target_outputs.jsonl"
-"""In the workdir: what the target said to the training inputs."""
+"""File in the workdir: the target's outputs for the training inputs."""
 
 VALIDATION_OUTPUTS = "validation_outputs.jsonl"
-"""In the workdir: what the target said to validation inputs that have no output."""
+"""File in the workdir: the target's outputs for validation inputs without output."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """Examples to train on and to evaluate on, and the metric of the latter."""
+    """Training examples, evaluation examples, and their metric."""
 
     train: list[Example]
     validation: list[Example]
@@ -39,11 +39,11 @@ class Texts:
 
 
 def load_texts(config: ConfigDict) -> Texts:
-    """Reads both sides of a config, prefixes put before the prompts.
+    """Reads training and validation examples, with prefixes before the prompts.
 
     Raises:
-      UserError: when they cannot be read, what is left to train on fills no batch, or rows have no
-        output and no target that says one.
+      UserError: when they cannot be read, the training rows fill no batch, or rows have no output
+        and there is no target to generate one.
     """
     texts = _read(config)
     if len(texts.train) < config.batch_size:
@@ -58,7 +58,7 @@ def load_texts(config: ConfigDict) -> Texts:
     if rows_without_output(texts.validation) and not config.target:
         raise UserError(
             "config.validation has rows without an output, and config.target is empty; give the"
-            " outputs that the loss is measured on, or a target that says them"
+            " outputs that the loss is measured on, or a target that generates them"
         )
     return texts
 
@@ -88,7 +88,7 @@ def _load_side(config: ConfigDict, side: str) -> Data:
     """The examples of one side.
 
     Raises:
-      UserError: naming the side, whatever cannot be read.
+      UserError: naming the side that cannot be read.
     """
     place = f"config.{side}"
     try:
@@ -105,7 +105,7 @@ def _prefixed(side: ConfigDict, examples: list[Example]) -> list[Example]:
 
 
 def make_encoder(config: ConfigDict, start: LoadedModel) -> Encoder:
-    """How texts become ids for a model, which with `config.chat` reads them as messages.
+    """The encoder of texts into a model's ids; with `config.chat` texts are messages.
 
     Raises:
       UserError: when the model has no token that ends an output, or no template for a chat.
@@ -124,7 +124,7 @@ def make_encoder(config: ConfigDict, start: LoadedModel) -> Encoder:
 
 
 AnyEncoder = Encoder | SpeechEncoder
-"""How prompts become what a model reads, and outputs ids."""
+"""Encoders of prompts into model inputs and of outputs into ids."""
 
 
 def encode(encoder: AnyEncoder, examples: list[Example], field: str) -> Pairs:
@@ -166,7 +166,7 @@ def streams_of(
 ) -> dict[str, Pairs]:
     """The rows of each kind of `config.sequences` that has a share.
 
-    What the target says is generated, or read where an earlier run left it.
+    The target's outputs are generated, or read from an earlier run.
     """
     pairs = encode(encoder, examples, "train")
     streams = {kind: pairs for kind, share in config.sequences.items() if share > 0}
@@ -184,9 +184,9 @@ def validation_pairs(
     target: LoadedModel | None,
     workdir: Path,
 ) -> Pairs:
-    """Validation rows as ids, of which those without an output have what the target says.
+    """Validation rows as ids; the target's output replaces a missing one.
 
-    It is generated, or read where an earlier run left it.
+    It is generated, or read from an earlier run.
     """
     pairs = encode(encoder, examples, "validation")
     missing = rows_without_output(examples)
@@ -219,7 +219,7 @@ def target_outputs(
     target: LoadedModel,
     file: Path,
 ) -> Ragged:
-    """What the target says to inputs, from the file or newly generated, as outputs to learn."""
+    """The target's outputs to learn from, from the file or newly generated."""
     settings = config.target_outputs
     generator = Generator(
         target,

@@ -14,16 +14,16 @@ from specjax.runtime.files import whole_lines, write_row
 from specjax.runtime.progress import progress
 
 STATES = "encoder_states.bin"
-"""In the workdir: states [N, S, D] in half precision, one audio file after another."""
+"""File in the workdir: states [N, S, D] in half precision, in the order of the index."""
 
 INDEX = "encoder_states.jsonl"
-"""Beside it: the file and the checkpoint of each."""
+"""File next to it: audio file and checkpoint of each entry."""
 
 DTYPE = np.float16
 
 
 class EncoderStates:
-    """States [S, D] by audio file; those that the workdir lacks are computed and appended.
+    """States [S, D] by audio file; missing ones are computed and appended.
 
     Raises:
       UserError: when the workdir has those of another encoder.
@@ -45,7 +45,7 @@ class EncoderStates:
     def __call__(
         self, files: Sequence[str], compute: Callable[[str], np.ndarray]
     ) -> Sequence[np.ndarray]:
-        """The states of audio files; `compute` gives those [S, D] of one that is not there yet."""
+        """The states of audio files; `compute` returns the states [S, D] of a missing one."""
         missing = list(dict.fromkeys(file for file in files if file not in self._places))
         if missing:
             self._append(missing, compute)
@@ -58,7 +58,7 @@ class EncoderStates:
             self._index.open("a", encoding="utf-8") as index,
             progress(total=len(files), desc="encode audio", unit="file") as bar,
         ):
-            states.truncate(len(self._places) * self._row)  # without what a killed run left
+            states.truncate(len(self._places) * self._row)  # without the rest of an interrupted run
             for file in files:
                 states.write(compute(file).astype(DTYPE).tobytes())
                 states.flush()
@@ -68,7 +68,7 @@ class EncoderStates:
 
 
 class _Rows(Rows[np.ndarray]):
-    """Some rows of a file of states, read when they are looked at."""
+    """Rows of a file of states, read lazily."""
 
     def __init__(self, file: Path, shape: tuple[int, int], places: Sequence[int]) -> None:
         count = file.stat().st_size // (math.prod(shape) * np.dtype(DTYPE).itemsize)

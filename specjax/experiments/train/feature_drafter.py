@@ -1,4 +1,4 @@
-"""What a feature drafter has from its target before the first step."""
+"""Initialization of a feature drafter from its target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from specjax.training.objective import Objective
 
 
 def check_fits(config: ConfigDict, objective: Objective, model: LanguageModel) -> None:
-    """Refuses a feature drafter under another objective, and what its own cannot do.
+    """Refuses a feature drafter with unsupported fields or another objective.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -41,7 +41,7 @@ def check_fits(config: ConfigDict, objective: Objective, model: LanguageModel) -
 
 
 def check_objective(config: ConfigDict, objective: Objective, model: LanguageModel) -> None:
-    """Refuses a feature drafter under another objective, and other models under its own.
+    """Refuses feature drafters with other objectives, and other models with its objective.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -58,16 +58,16 @@ def check_objective(config: ConfigDict, objective: Objective, model: LanguageMod
 
 
 def objective_for(model: FeatureDrafter) -> str:
-    """The objective that trains such a drafter, in words."""
+    """Names of the objectives that train such a drafter."""
     trained = {name: entry.cls.trains for name, entry in OBJECTIVES.items()}
     return " or ".join(repr(name) for name, kind in trained.items() if kind is type(model))
 
 
 def adopt_target(start: LoadedModel, target: LoadedModel, outputs: Iterable[Ids]) -> LoadedModel:
-    """A feature drafter to train, with the target's embedding and what it reads states by.
+    """Initializes a feature drafter with the target's embedding and output layers.
 
-    It drafts the ids that are the most frequent in the `outputs` that it learns. Another model
-    stays as it is.
+    Its vocabulary is the most frequent ids in the training `outputs`. Other models are returned
+    unchanged.
     """
     model = start.model
     if not isinstance(model, FeatureDrafter):
@@ -83,11 +83,11 @@ def adopt_target(start: LoadedModel, target: LoadedModel, outputs: Iterable[Ids]
 def read_from(
     target: LoadedModel, ids: np.ndarray, width: int
 ) -> tuple[Params, jax.Array | None, Params]:
-    """What a drafter of a width begins with to read ids from states as the target does.
+    """Initial parameters with which a drafter of a given width predicts ids like the target.
 
-    Of a target as wide these are its last layer, its final norm and output matrix. A narrower
-    drafter has of its states the directions [E, D] in which the output matrix sees most of them,
-    its first singular ones, and that matrix over these. A wider one has nothing.
+    For the target's width these are its last layer, final norm and output matrix. A narrower
+    drafter projects the states onto the first singular directions [E, D] of the output matrix, and
+    uses that matrix in these directions. A wider one gets nothing.
     """
     table, norm = output_layer(target.model, target.params)
     table = table[:, ids].astype(jnp.float32)
@@ -103,12 +103,12 @@ def read_from(
 
 
 def own_copy(x: jax.Array) -> jax.Array:
-    """In float32 and in memory of its own: training gives away what it changes."""
+    """Copies parameters in float32, because training donates its buffers."""
     return jnp.array(x, jnp.float32, copy=True)
 
 
 def last_layer(target: LoadedModel) -> Params:
-    """The target's last decoder layer, its self-attention under the drafter's name for it."""
+    """The target's last decoder layer, with self-attention under the drafter's name."""
     number, config = target.model.info.depth - 1, target.model.config
     if target.model.info.start_token is None:
         layer = target.params[f"layers_{number}"]
@@ -117,13 +117,13 @@ def last_layer(target: LoadedModel) -> Params:
         norms = (name for name in layer if name.endswith("_norm"))
         return {**layer, **{name: {"scale": norm_scale(config, layer[name])} for name in norms}}
     if not isinstance(config, T5Config):
-        return {}  # its parts are of another kind than those of T5's layers
+        return {}  # its parts differ from those of T5's layers
     layer = target.params[f"decoder_{number}"]
     return {**layer, "attention": layer["self_attention"]}
 
 
 def frequent_tokens(outputs: Iterable[Ids], model: FeatureDrafter) -> np.ndarray:
-    """The ids [U] int32, rising, that occur most often in texts; ends of texts are among them."""
+    """The most frequent ids [U] int32 in texts, ascending; includes the EOS ids."""
     counts = np.zeros(model.info.vocab_size, np.int64)
     for row in outputs:
         counts += np.bincount(row, minlength=model.info.vocab_size)
@@ -133,7 +133,7 @@ def frequent_tokens(outputs: Iterable[Ids], model: FeatureDrafter) -> np.ndarray
 
 
 def norm_scale(config: Any, norm: Params) -> jax.Array:
-    """What a norm of the model multiplies by, whatever of it the parameter holds."""
+    """The scale that a norm multiplies by, for any parameterization."""
     less_one = getattr(config, "unit_offset", False)
     return 1.0 + norm["scale"].astype(jnp.float32) if less_one else norm["scale"]
 
@@ -141,7 +141,7 @@ def norm_scale(config: Any, norm: Params) -> jax.Array:
 def output_layer(model: LanguageModel, params: Params) -> tuple[jnp.ndarray, jnp.ndarray]:
     """A model's output matrix [D, V], as it is applied to normed states, and that norm's scale.
 
-    Where layers are normed behind themselves there is no such norm, and the scale is 1.
+    Models with post-norm layers have no final norm; their scale is 1.
     """
     config = model.config
     table = params["embedding"].T if config.tied else params["head"]["kernel"]

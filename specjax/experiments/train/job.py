@@ -1,6 +1,6 @@
 """Training a model: fine-tuning, alignment, distillation, early exits, from scratch.
 
-The config (`training.train_config`) says it all: a model (a checkpoint, layers of one, or a shape),
+The config (`training.train_config`) has a model (a checkpoint, some of its layers, or a shape),
 sequences (of the data, of the target, of the model itself) and an objective.
 """
 
@@ -61,11 +61,11 @@ from specjax.training.step import Setup
 from specjax.training.trainer import Run, fit
 
 FREE = ("mesh", "fully_sharded", "log")
-"""Fields that a run may change when it goes on: where its arrays lie, and where it is logged."""
+"""Fields that a resumed run may change: placement of arrays, and logging."""
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
-    """Trains to the end, or goes on where the workdir's run stopped; returns results.json."""
+    """Trains to the end, or resumes the workdir's run; returns results.json."""
     check_train_fields(config)
     check_settings(config, workdir, FREE)
     check_memory(config)
@@ -83,14 +83,14 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         start, target, encoder = audio.start, audio.target, audio.encoder
     parts = make_parts(config, start, objective, target, texts, encoder)
     parts.scores.check(config.evaluation.keep)
-    # Only now: a mistake that was refused above must not claim the workdir for its config.
+    # After all checks: a refused config must not claim the workdir.
     write_settings(config, workdir)
     missing = train_data.rows_without_output(texts.validation)
-    asked = target if config.sequences.target or missing else None
-    writer = decodable(parts.setup.sharded, asked) if asked else None
+    generator_model = target if config.sequences.target or missing else None
+    writer = decodable(parts.setup.sharded, generator_model) if generator_model else None
     streams = train_data.streams_of(config, encoder, texts.train, writer, workdir)
     validation = train_data.validation_pairs(config, encoder, texts.validation, writer, workdir)
-    del writer  # may be whole where the target itself is not
+    del writer  # may be replicated where the target is sharded
     if not config.model.checkpoint and target and isinstance(start.model, FeatureDrafter):
         start = adopt_target(
             start, target, (row for rows in streams.values() for row in rows.outputs)
@@ -107,7 +107,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What is trained, how, beside what, and how it is measured."""
+    """Trained model, objective, frozen models and scores of a run."""
 
     subject: Subject
     setup: Setup
@@ -147,7 +147,7 @@ def load_target(config: ConfigDict, mesh: Mesh | None) -> LoadedModel | None:
 
 
 def plan(config: ConfigDict) -> dict[str, Any] | None:
-    """Prints what the run would need; on a topology returns what its compiler says."""
+    """Prints the required resources; on a topology returns the compiler's report."""
     check_train_fields(config)
     show_plan(config)
     return plan_on_topology(config, make_setup) if config.topology else None
@@ -208,7 +208,7 @@ def make_optimizer(config: ConfigDict) -> Optimizer:
 
 
 def make_setup(config: ConfigDict, start: LoadedModel, objective: Objective) -> Setup:
-    """Everything static of the training step."""
+    """The static settings of the training step."""
     return Setup(
         start.model,
         objective,
@@ -230,7 +230,7 @@ def make_scores(
     texts: train_data.Texts,
     encoder: train_data.AnyEncoder,
 ) -> Scores:
-    """What evaluations measure; of a frozen trunk only the loss changes."""
+    """The scores of evaluations; with a frozen trunk only the loss changes."""
     settings = config.evaluation
     rows = train_data.encode(encoder, texts.validation, "validation")
     return Scores(
@@ -306,7 +306,7 @@ def run_of(config: ConfigDict, parts: Parts, batches: Mixture) -> Run:
 
 
 def more_logs(config: ConfigDict) -> Callable[[Path], Any] | None:
-    """What opens a log beside TensorBoard's; None when none is asked for."""
+    """Opener of a log in addition to TensorBoard; None if none is configured."""
     project = config.log.wandb_project
     name = config.name or config.objective.name
     return functools.partial(log.start, project, name, config.to_dict()) if project else None
@@ -319,7 +319,7 @@ def write_results(
     places: list[Path],
     workdir: Path,
 ) -> dict[str, Any]:
-    """results.json: where, what, and every evaluation; prints the first and the best one."""
+    """Writes results.json with every evaluation; prints the first and the best one."""
     evaluated = processes.from_first(evaluations(workdir))
     keep = config.evaluation.keep
     best = (min if keep == "loss" else max)(evaluated[1:], key=lambda row: row[keep])

@@ -1,4 +1,4 @@
-"""What a training run starts from: a checkpoint, layers of one, or a shape."""
+"""The initial model of a training run: a checkpoint, some of its layers, or a shape."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from specjax.training.surgery import take
 def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None) -> LoadedModel:
     """The model before the first step, with float32 parameters and its tokenizer.
 
-    Of heads on the target the target itself, as it is.
+    For heads on the target it is the unchanged target.
 
     Raises:
       UserError: when the config names none or both of a checkpoint and a shape, or no tokenizer.
@@ -36,8 +36,8 @@ def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None
     if make_objective(config).on_target and target is not None:
         return dataclasses.replace(target, name=config.name)
     if settings.checkpoint:
-        sharded, told = config.fully_sharded, generation_arguments(config)
-        start = load(settings.checkpoint, jnp.float32, mesh=mesh, fully_sharded=sharded, **told)
+        sharded, options = config.fully_sharded, generation_arguments(config)
+        start = load(settings.checkpoint, jnp.float32, mesh=mesh, fully_sharded=sharded, **options)
         start = in_language(start, **config.speech)
         if settings.decoder_layers or settings.encoder_layers:
             start = _with_layers(start, settings)
@@ -50,7 +50,7 @@ def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None
 
 
 def check_start(config: ConfigDict) -> None:
-    """Refuses a model that is named twice or not at all, and any beside the target under heads."""
+    """Refuses none or two initial models, and any other than the target for heads."""
     settings, objective = config.model, make_objective(config)
     if objective.on_target:
         given = {f"model.{field}": value for field, value in settings.items()}
@@ -58,13 +58,13 @@ def check_start(config: ConfigDict) -> None:
             if value:
                 raise UserError(
                     f"config.{field} is {value!r}; it must not be set with objective"
-                    f" {config.objective.name!r}, which trains heads on config.target as it is"
+                    f" {config.objective.name!r}, which trains heads on config.target"
                 )
         return
     if bool(settings.checkpoint) == bool(settings.shape):
         raise UserError(
             f"config.model.checkpoint is {settings.checkpoint!r} and config.model.shape has"
-            f" {len(settings.shape)} fields; one of them must say what is trained"
+            f" {len(settings.shape)} fields; exactly one of them must be set"
         )
     if settings.shape and (settings.decoder_layers or settings.encoder_layers):
         raise UserError(
@@ -85,8 +85,8 @@ def make_model_shape(
     ends: dict[str, Any],
     target: LanguageModel | None = None,
 ) -> LanguageModel:
-    """The model that `config.model.shape` describes, over so many ids, for a target."""
-    # Where there is an encoder, the decoder starts with padding, as T5's does.
+    """The model of `config.model.shape` with a given vocabulary size, for a target."""
+    # With an encoder, the decoder starts with padding, as in T5.
     start = {"decoder_start_token_id": ends.get("pad_token_id", 0)}
     words = {"vocab_size": vocab_size, **start, **ends}
     words |= {**_given_by(settings.shape, target), **settings.shape.to_dict()}
@@ -95,7 +95,7 @@ def make_model_shape(
 
 
 def _given_by(shape: ConfigDict, target: LanguageModel | None) -> dict[str, Any]:
-    """What a model of this shape has from the target.
+    """Fields that a model of this shape takes from the target.
 
     Raises:
       UserError: when the model cannot be made for it.
@@ -116,7 +116,7 @@ def _with_layers(start: LoadedModel, settings: ConfigDict) -> LoadedModel:
 
 
 def choose_tokenizer(settings: ConfigDict, own: Any, target: LoadedModel | None) -> Any:
-    """The tokenizer that the settings name, else the checkpoint's `own`, else the target's.
+    """The tokenizer of the settings, else the checkpoint's `own`, else the target's.
 
     Raises:
       UserError: when there is none.

@@ -1,4 +1,4 @@
-"""The objective that a training config spells, by the registry's names and fields."""
+"""The objective of a training config, by the registry's names and fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specjax.training.objective import FIXED, TEACHER, TRUNK, Frozen, FrozenMode
 
 
 def make_objective(config: ConfigDict) -> Objective:
-    """What a training config minimizes.
+    """The objective that a training config minimizes.
 
     Raises:
       UserError: when its name or a field cannot be used, or a field of another objective is set.
@@ -31,7 +31,7 @@ def make_objective(config: ConfigDict) -> Objective:
 
 
 def check_others_unset(settings: ConfigDict, chosen: Entry) -> None:
-    """Refuses a field that is set and that the chosen objective does not read."""
+    """Refuses fields that the chosen objective does not read."""
     own = config_fields(chosen.cls)
     for field, other in merge_fields(entry.cls for entry in OBJECTIVES.values()).items():
         if field not in own and settings[field] != other.stand_in:
@@ -42,7 +42,7 @@ def check_others_unset(settings: ConfigDict, chosen: Entry) -> None:
 
 
 def list_teacher_objectives() -> str:
-    """The objectives that learn a teacher's distributions, in words."""
+    """Names of the objectives that learn a teacher's distributions."""
     return " or ".join(name for name, entry in OBJECTIVES.items() if entry.cls.needs_teacher)
 
 
@@ -52,7 +52,7 @@ def make_frozen(
     target: LoadedModel | None,
     fixed: tuple[str, ...] = (),
 ) -> Frozen:
-    """The models that an objective reads and nobody changes; `fixed` are names of parameters."""
+    """The frozen models that an objective reads; `fixed` are names of parameters."""
     frozen = {}
     if fixed:
         params = {name: start.params[name] for name in fixed}
@@ -68,7 +68,7 @@ def make_frozen(
 
 
 def list_fixed(config: ConfigDict, objective: Objective, start: LoadedModel) -> tuple[str, ...]:
-    """The parameters of a model that stay as they are, by name.
+    """The frozen parameters of a model, by name.
 
     Raises:
       UserError: when it has none of that name, or the objective trains something else.
@@ -83,7 +83,7 @@ def list_fixed(config: ConfigDict, objective: Objective, start: LoadedModel) -> 
     part = objective.heads_on(start.model) or objective.frozen_parameters(start.model)
     if fixed and (part or not objective.trains_model):
         raise UserError(
-            f"config.model.frozen is {fixed!r}; objective {config.objective.name!r} says itself"
+            f"config.model.frozen is {fixed!r}; objective {config.objective.name!r} selects itself"
             " what it trains"
         )
     return fixed

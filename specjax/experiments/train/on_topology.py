@@ -55,22 +55,22 @@ def plan_on_topology(config: ConfigDict, make_setup: SetupOf) -> dict[str, Any]:
 
 
 def step_entry(config: ConfigDict, make_setup: SetupOf, mesh: Mesh, most: int) -> dict[str, Any]:
-    """What the compiler says of the step; `most` bytes are on a device."""
+    """The compiler's report of the step; a device has `most` bytes."""
     lowered = lowered_step(config, make_setup, mesh)
     start = time.perf_counter()
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         return memory_refusal(error)
-    memory, said = measure_memory(compiled), audit_program(compiled.as_text() or "", rounds=False)
+    memory, audit = measure_memory(compiled), audit_program(compiled.as_text() or "", rounds=False)
     return {
         "memory": dataclasses.asdict(memory),
         "fits": memory.total <= most,
         "compile_seconds": time.perf_counter() - start,
-        "copied": sum(copy.size for copy in said.copies),
-        "copied_weights": sum(copy.size for copy in said.copies if copy.source),
-        "collectives": said.collectives,
-        "float32_products": said.wide_products,
+        "copied": sum(copy.size for copy in audit.copies),
+        "copied_weights": sum(copy.size for copy in audit.copies if copy.source),
+        "collectives": audit.collectives,
+        "float32_products": audit.wide_products,
         "accessed": (compiled.cost_analysis() or {})["bytes accessed"],
     }
 
@@ -97,14 +97,14 @@ def shard_shapes(model: LanguageModel, dtype: Any, mesh: Mesh, fully_sharded: bo
 
 
 def attach_shardings(shapes: Any, shardings: Any) -> Any:
-    """Shapes with their places."""
+    """Shapes with their shardings."""
     return jax.tree.map(lambda leaf, where: leaf.update(sharding=where), shapes, shardings)
 
 
 def trained_shapes(
     objective: Objective, start: LoadedModel, mesh: Mesh, fully_sharded: bool
 ) -> Any:
-    """Shapes of the tree that is trained, as `subject.make_subject` makes it."""
+    """Shapes of the trained tree, as of `subject.make_subject`."""
     heads = heads_tree(objective, start.model)
     if heads is None:
         return start.params
@@ -116,17 +116,17 @@ def trained_shapes(
 
 
 def on_all(tree: Any, mesh: Mesh) -> Any:
-    """Shapes that every device holds whole."""
+    """Shapes replicated on every device."""
     where = NamedSharding(mesh, PartitionSpec())
     return jax.tree.map(lambda leaf: leaf.update(sharding=where), tree)
 
 
 def abstract_state(setup: Setup, params: Any, mesh: Mesh) -> TrainState:
-    """Shapes of the state before the first step; the optimizer's lie as their parameters do."""
+    """Shapes of the initial state; optimizer state is sharded like its parameters."""
     state = jax.eval_shape(setup.start, params)
 
     def as_parameter(leaf: Any, parameter: Any) -> Any:
-        # Factored moments have shapes of their own, and are whole on every device.
+        # Factored moments have other shapes and are replicated on every device.
         alike = leaf.shape == parameter.shape
         return leaf.update(sharding=parameter.sharding) if alike else on_all(leaf, mesh)
 
@@ -155,7 +155,7 @@ def widest_batch(config: ConfigDict, model: LanguageModel, mesh: Mesh) -> Any:
 
 
 def words(entry: dict[str, Any]) -> str:
-    """The entry in lines."""
+    """Formats the entry as lines."""
     if "refused" in entry:
         return f"it does not fit: {entry['refused']}"
     memory, total = entry["memory"], ", ".join(f"{n} {k}" for k, n in entry["collectives"].items())

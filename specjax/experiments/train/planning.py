@@ -53,7 +53,7 @@ def show_plan(config: ConfigDict) -> dict[str, int]:
 
 
 def whole_over_data(config: ConfigDict, name: str, model: LanguageModel) -> str:
-    """A line about the matrices that cannot be fully sharded; empty: none, or nothing is."""
+    """Describes matrices that cannot be fully sharded; empty if there are none."""
     mesh = mesh_sizes(config)
     if not config.fully_sharded or mesh[DATA] == 1:
         return ""
@@ -73,12 +73,12 @@ def whole_over_data(config: ConfigDict, name: str, model: LanguageModel) -> str:
 
 
 def check_memory(config: ConfigDict) -> None:
-    """Refuses a run that does not fit on a device, as far as that is certain beforehand.
+    """Refuses a run that certainly does not fit on a device.
 
-    Of the activations only logits and one head's scores of the shortest rows count.
+    Activations count only logits and one head's scores of the shortest rows.
 
     Raises:
-      UserError: saying what is needed and what there is.
+      UserError: with the required and the available bytes.
     """
     target = target_of(config)
     model = planned_model(config, target, vocabulary(config, target))
@@ -91,7 +91,7 @@ def check_memory(config: ConfigDict) -> None:
 
 
 def vocabulary(config: ConfigDict, target: LanguageModel | None) -> int:
-    """Ids of a model that is made from a shape alone; 0 where something else says how many."""
+    """Vocabulary size of a model from a shape alone; 0 if something else sets it."""
     settings = config.model
     if target or settings.checkpoint or "vocab_size" in settings.shape:
         return 0
@@ -112,11 +112,11 @@ def target_of(config: ConfigDict) -> LanguageModel | None:
 
 
 def sizes(config: ConfigDict, model: LanguageModel, target: LanguageModel | None) -> dict[str, int]:
-    """Bytes on each device."""
+    """Bytes on each device by part."""
     objective = make_objective(config)
     tree = abstract_params(model, jnp.float32)
     params = on_device(config, model, tree)
-    params *= not objective.on_target  # which is counted as such
+    params *= not objective.on_target  # counted as the target
     heads = on_device(config, model, heads_tree(objective, model), of_heads=True)
     frozen = {name: tree[name] for name in config.model.frozen if name in tree}
     trained = heads + (params - on_device(config, model, frozen)) * objective.trains_model
@@ -132,17 +132,17 @@ def sizes(config: ConfigDict, model: LanguageModel, target: LanguageModel | None
 def planned_model(
     config: ConfigDict, target: LanguageModel | None, width: int = 0
 ) -> LanguageModel:
-    """The model that would be trained, from shapes alone; of `width` ids if nothing else says so.
+    """The trained model from shapes alone; `width` ids unless something else sets them.
 
     Raises:
-      UserError: when nothing says how many ids it has.
+      UserError: when the vocabulary size is unknown.
     """
     settings = config.model
     if make_objective(config).on_target and target is not None:
         return target
     if settings.checkpoint:
-        told = generation_arguments(config)
-        whole = describe(settings.checkpoint, jnp.float32, **told)
+        options = generation_arguments(config)
+        whole = describe(settings.checkpoint, jnp.float32, **options)
         taken = take_layers_shape(whole, settings.decoder_layers, settings.encoder_layers)
         return trained_part(taken)
     width = target.info.vocab_size if target else width
@@ -156,7 +156,7 @@ def planned_model(
 def on_device(
     config: ConfigDict, model: LanguageModel | None, tree: Any, *, of_heads: bool = False
 ) -> int:
-    """Bytes on each device of the parameters of a model, or of heads on it; None has none."""
+    """Bytes on each device of a model's parameters or of heads on it; 0 for None."""
     if model is None:
         return 0
     mesh = mesh_sizes(config)
@@ -188,7 +188,7 @@ def bytes_of(tree: Any) -> int:
 def optimizer_bytes(
     config: ConfigDict, objective: Objective, model: LanguageModel, trained: int
 ) -> int:
-    """Bytes of the optimizer's state on each device; it is split as the parameters are."""
+    """Bytes of the optimizer's state on each device, sharded like the parameters."""
     tree = {"heads": heads_tree(objective, model)}
     if objective.trains_model:
         tree["model"] = abstract_params(model, jnp.float32)

@@ -1,4 +1,4 @@
-"""What an evaluation during training measures: loss, quality of decoded outputs, acceptance."""
+"""Scores of evaluations during training: loss, quality of outputs, acceptance."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Scores:
     temperatures: tuple[float, ...] = ()
 
     def names(self) -> tuple[str, ...]:
-        """What is measured."""
+        """Names of the scores."""
         figures = self.setup.objective.figures(self.setup.model)
         measured = map(acceptance_name, self.temperatures)
         return ("loss", *figures, *get_metric(self.metric).scores, *measured)
@@ -113,7 +113,7 @@ class Scores:
 
     @functools.cached_property
     def _written(self) -> dict[float, tuple[LoadedModel, Written]]:
-        """The target and what it says to the held-out prompts; nothing without one."""
+        """The target and its outputs for the held-out prompts; empty without a target."""
         target = self.target
         if target is None:
             return {}
@@ -131,7 +131,7 @@ class Scores:
 
 
 def decodable(sharded: FullySharded | None, loaded: LoadedModel) -> LoadedModel:
-    """A model to decode with: its parameters are whole over the mesh's `data` axis."""
+    """A model for decoding, with parameters replicated over the mesh's `data` axis."""
     params = gather_params(sharded, loaded.model, loaded.params)
     return dataclasses.replace(loaded, params=params)
 

@@ -1,4 +1,4 @@
-"""Training on speech: decoders of speech models, on states of an encoder that stays as it is.
+"""Trains decoders of speech models on states of a frozen encoder.
 
 Distil-Whisper (Gandhi et al. 2023, section 3.2) freezes the encoder of its teacher. So its states
 are computed once for each audio file and stored in the workdir, and a step costs a decoder only.
@@ -53,12 +53,12 @@ def extract_decoder(loaded: LoadedModel) -> LoadedModel:
 
 
 def trained_part(model: LanguageModel) -> LanguageModel:
-    """What training runs of a model: of a speech model its decoder."""
+    """The trained part of a model: of a speech model its decoder."""
     return WhisperDecoder.of(model) if isinstance(model, Whisper) else model
 
 
 def check_one_encoder(start: LoadedModel, target: LoadedModel | None) -> None:
-    """Refuses a speech model whose encoder is another than its target's.
+    """Refuses a speech model whose encoder differs from its target's.
 
     Raises:
       UserError: naming both fields.
@@ -85,7 +85,7 @@ def _same(ours: jax.Array, theirs: jax.Array) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class SpeechEncoder:
-    """Audio files to encoder states, and texts to ids that begin with what the model forces."""
+    """Encodes audio files into states, and texts into ids with the model's forced tokens."""
 
     texts: Encoder
     whole: LoadedModel  # whose encoder it is
@@ -110,7 +110,7 @@ class SpeechEncoder:
         return [[*head, *output] for head, output in zip(heads, outputs, strict=True)]
 
     def heads(self, sources: Sequence[str]) -> list[list[int]]:
-        """The forced tokens of each audio file; the transcriber detects its language if needed."""
+        """The forced tokens of each audio file; detects its language if needed."""
         model, params = self.transcriber.model, self.transcriber.params
         forced = model.info.prefix
         if not model.info.open_prefix:
@@ -139,7 +139,7 @@ def _detected(
 
 @dataclasses.dataclass(frozen=True)
 class WithEncoder:
-    """A trained decoder that is saved with the encoder that it was trained on."""
+    """A trained decoder that is saved together with its frozen encoder."""
 
     decoder: Subject
     whole: LoadedModel  # before training
@@ -168,14 +168,14 @@ class WithEncoder:
 
 @dataclasses.dataclass(frozen=True)
 class Speech:
-    """What training runs of speech models: their decoders, on states of the one encoder."""
+    """Decoders of speech models for training, with the states of their shared encoder."""
 
     start: LoadedModel
     target: LoadedModel | None
     encoder: SpeechEncoder
 
     def with_encoder(self, subject: Subject) -> WithEncoder:
-        """What is trained, saved with the encoder."""
+        """The trained subject, saved together with the encoder."""
         return WithEncoder(subject, self.encoder.whole)
 
 
@@ -186,8 +186,7 @@ def make_speech(
     target: LoadedModel | None,
     workdir: Path,
 ) -> Speech | None:
-    """The decoders of a start and its target and how audio becomes states; None where both read
-    texts.
+    """Decoders of the initial model and its target, and their encoder; None for text models.
 
     Raises:
       UserError: when their encoders differ, or the workdir has states of another one.
@@ -199,7 +198,7 @@ def make_speech(
     for side in ("train", "validation"):
         if config[side].prefix:
             given = f"config.{side}.prefix is {config[side].prefix!r}"
-            raise UserError(f"{given}; it must be empty: the model listens")
+            raise UserError(f"{given}; it must be empty for a speech model")
     shape = model.config.encoder_positions, model.config.d_model
     states = EncoderStates(workdir, config.model.checkpoint, shape)
     decoders = extract_decoder(start), target and extract_decoder(target)

@@ -1,4 +1,4 @@
-"""What of a model is trained and what is left of it: all of it, or parallel heads on it."""
+"""The trained part of a model: all of it, or parallel heads on it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from specjax.models.heads import Heads, LoadedHeads
 from specjax.training.objective import Objective
 
 MODEL = "model"
-"""In the workdir: the best parameters in Hugging Face format."""
+"""Folder in the workdir: the best parameters in Hugging Face format."""
 
 HEADS = "heads.safetensors"
-"""In the workdir: the best parallel heads."""
+"""File in the workdir: the best parallel heads."""
 
 
 class Subject(Protocol):
-    """The tree that is trained, and how it becomes a model."""
+    """The trained tree, and its conversion to a model."""
 
     @property
     def start(self) -> LoadedModel: ...
@@ -39,7 +39,7 @@ class Subject(Protocol):
         """The parameters of the model itself."""
 
     def save(self, params: Params, workdir: Path) -> list[Path]:
-        """Writes what was trained; returns where it is."""
+        """Saves the trained parameters; returns their paths."""
         ...
 
 
@@ -108,7 +108,7 @@ class HeadsAndTrunk:
 
 @dataclasses.dataclass(frozen=True)
 class PartOfModel:
-    """A model that others drive, without the parameters that stay as they are."""
+    """A model without its frozen parameters."""
 
     start: LoadedModel
     fixed: tuple[str, ...]
@@ -128,7 +128,7 @@ class PartOfModel:
 def make_subject(
     objective: Objective, start: LoadedModel, seed: int, fixed: tuple[str, ...] = ()
 ) -> Subject:
-    """What an objective trains; `seed` draws what is new, `fixed` parameters stay as they are."""
+    """The subject of an objective; `seed` initializes new parameters, `fixed` are frozen."""
     if fixed:
         return PartOfModel(start, fixed, changes_model=True)
     if fixed := objective.frozen_parameters(start.model):

@@ -1,4 +1,4 @@
-"""What a model says to each input of a data set, written as JSONL and resumable."""
+"""Generates a model's outputs for a data set as JSONL; resumable."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def write_outputs(
     """Generated ids of every prompt; decodes those that `file` does not hold yet.
 
     One line {"index", "source", "reference", "tokens"} for each, the longest prompts first: rows of
-    similar length share a batch. A killed run goes on after the last whole line. A row's tokens
-    depend on the seed and its index only. Of several processes the first one writes.
+    similar length share a batch. An interrupted run resumes after the last complete line. A row's
+    tokens depend only on the seed and its index. Only the first process writes.
 
     Raises:
       UserError: when the file is of other prompts.
@@ -72,13 +72,13 @@ def _decode(
 
 
 def make_prompt(row: Ids) -> Prompt:
-    """A row's prompt as a generator reads it."""
+    """A row's prompt in the form that a generator takes."""
     array = np.asarray(row)
     return array if is_states(array) else array.tolist()
 
 
 def _checked(file: Path, prompts: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows that are done already."""
+    """The rows that are already decoded."""
     done = whole_lines(file)
     for row in done:
         index = row["index"]

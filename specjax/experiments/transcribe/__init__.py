@@ -1,1 +1,1 @@
-"""Audio of any length, transcribed by strategies side by side."""
+"""Transcribes audio of any length by several strategies side by side."""

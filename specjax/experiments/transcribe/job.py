@@ -1,7 +1,7 @@
-"""The transcribe experiment: audio of any length by every strategy of a config, timed in turn.
+"""The transcribe experiment: times all strategies of a config on audio of any length.
 
-Windows follow each other as `specjax.transcribe` has it; the first strategy is what the others are
-compared with. Times are of whole transcripts, the encoder's included.
+Windows follow each other as in `specjax.transcribe`. The first strategy is the baseline. Times are
+of whole transcripts, including the encoder's.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def plan(config: ConfigDict) -> None:
     """
     check(config)
     for name, entry in describe_pair(config).members.items():
-        _check_hears(name, entry.model)
+        _check_speech_model(name, entry.model)
         print(f"{name}: {entry.name}, {entry.model.info.depth} decoder layers")
     print("strategies:", ", ".join(config.strategies))
 
 
 def check(config: ConfigDict) -> dict[str, Strategy]:
-    """The strategies, if every field is one that a transcript could use.
+    """Validates the config; returns its strategies.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -97,7 +97,7 @@ def check(config: ConfigDict) -> dict[str, Strategy]:
     strategies = load_strategies(config)
     check_models(strategies, tuple(model_names(config)))
     if config.prefix:
-        raise UserError(f"config.prefix is {config.prefix!r}; it must be empty: the target listens")
+        raise UserError(f"config.prefix is {config.prefix!r}; it must be empty for a speech model")
     make_fallback(config)
     return strategies
 
@@ -118,10 +118,10 @@ def make_fallback(config: ConfigDict) -> Fallback:
 
 
 def prepare(config: ConfigDict, strategies: Mapping[str, Strategy]) -> Job:
-    """Loads models and data, and builds one generator per strategy."""
+    """Loads models and data; builds one generator per strategy."""
     pair = load_pair(config)
     target = pair.target
-    _check_hears("target", target.model)
+    _check_speech_model("target", target.model)
     tables = {name for one in strategies.values() for name in one.drafter.spec.resources}
     data = load_data(config, more=reads_rest(config, tables))
     trees = load_tables(config, tables, target, pair.vocab_size, data.rest)
@@ -139,7 +139,7 @@ def prepare(config: ConfigDict, strategies: Mapping[str, Strategy]) -> Job:
 
 
 def measure(job: Job) -> dict[str, list[list[TimedTranscript]]]:
-    """Transcripts of every strategy, by repeat and batch; strategies take turns in each batch."""
+    """Transcripts of every strategy by repeat and batch; strategies alternate in a batch."""
     config, size = job.config, job.config.batch_size
     batches = [job.audio[first : first + size] for first in range(0, len(job.audio), size)]
     made = {name: [[] for _ in range(config.repeats)] for name in job.generators}
@@ -157,7 +157,7 @@ def measure(job: Job) -> dict[str, list[list[TimedTranscript]]]:
 
 
 def time_transcript(job: Job, generator: Generator, audio: list[Any]) -> TimedTranscript:
-    """One transcript of a batch, and the seconds that it took."""
+    """One transcript of a batch, and its seconds."""
     config, fallback = job.config, make_fallback(job.config)
     start = time.perf_counter()
     transcript = transcribe(
@@ -174,6 +174,6 @@ def time_transcript(job: Job, generator: Generator, audio: list[Any]) -> TimedTr
     return TimedTranscript(time.perf_counter() - start, transcript)
 
 
-def _check_hears(name: str, model: Any) -> None:
+def _check_speech_model(name: str, model: Any) -> None:
     if model.info.frames is None:
         raise UserError(f"config.{name} reads texts; this experiment needs a speech model")

@@ -1,4 +1,4 @@
-"""What a transcribe experiment writes: figures of each strategy, segments, and a table."""
+"""Results of a transcribe experiment: figures of each strategy, segments, and a table."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _COLUMNS = (
 
 @dataclasses.dataclass(frozen=True)
 class TimedTranscript:
-    """A transcript of a batch, and the seconds that it took."""
+    """A transcript of a batch, and its seconds."""
 
     seconds: float
     transcript: Transcript
 
 
 def figures(name: str, made: Made, data: Data) -> dict[str, Any]:
-    """What results.json says of a strategy."""
+    """The entry of a strategy in results.json."""
     first = next(iter(made))
     seconds, of_first = (_seconds(made[each]) for each in (name, first))
     ratios = of_first / seconds
@@ -75,7 +75,7 @@ def output_rows(data: Data, made: Made) -> list[dict[str, Any]]:
 
 
 def table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
-    """The strategies for the terminal."""
+    """Table of the strategies for the terminal."""
     scores = list(next(iter(strategies.values()))["quality"])
     lines = [
         [

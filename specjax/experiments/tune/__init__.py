@@ -1,1 +1,1 @@
-"""The best draft length and thresholds of a strategy: a closed form, then rounds of trials."""
+"""Finds the best fields of a strategy: a closed form, then rounds of trials."""

@@ -1,7 +1,7 @@
 """The tune experiment: draft length, thresholds and trees of a strategy for a pair and a data set.
 
-The closed form predicts every candidate, successive halving runs the best of them, within a budget
-of seconds. By the price of calls instead of time, it runs all.
+The closed form predicts every candidate. Successive halving runs the best of them within a budget
+of seconds. With prices of calls instead of times, it runs all of them.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ TARGET = "target"
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
-    """Searches, writes tune.json, prints what was tried; returns the content of the file.
+    """Searches, writes tune.json, prints the candidates; returns the content of the file.
 
-    An interrupted search goes on after its last finished round, one that ran out of time when the
-    budget is raised.
+    An interrupted search resumes after its last finished round. A search that ran out of time
+    resumes when the budget is raised.
 
     Raises:
       UserError: when the config cannot be used.
@@ -73,7 +73,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 
 def make_search(config: ConfigDict, space: Space) -> Search:
-    """A search that has not begun."""
+    """A new search."""
     trials = {
         candidate.name: Trial(dict(candidate.fields), candidate.lossless)
         for candidate in space.candidates
@@ -82,10 +82,10 @@ def make_search(config: ConfigDict, space: Space) -> Search:
 
 
 def work(config: ConfigDict, space: Space, search: Search, budget: Budget, workdir: Path) -> None:
-    """Predicts and runs what has not been yet.
+    """Predicts and runs the remaining candidates.
 
     Raises:
-      OutOfTime: when the budget ends first; what was measured is in `search`.
+      OutOfTime: when the budget ends first; `search` has the measurements.
     """
 
     def save() -> None:
@@ -114,7 +114,7 @@ def work(config: ConfigDict, space: Space, search: Search, budget: Budget, workd
 
 
 def check_metric(session: Session, space: Space) -> None:
-    """Refuses a search that must judge outputs and cannot.
+    """Refuses a search that changes outputs without a metric.
 
     Raises:
       UserError: when there is no metric.
@@ -127,10 +127,10 @@ def check_metric(session: Session, space: Space) -> None:
 
 
 def groups(space: Space, search: Search) -> list[list[Trial]]:
-    """Trials that the prediction may choose among.
+    """Groups of trials within which the prediction selects.
 
-    Where outputs change, a fast setting may be too bad to be chosen: only draft lengths compete.
-    Trees and chains are predicted from other decodes: the best of both are run.
+    If outputs change, a fast setting may be too bad to be chosen, so only draft lengths compete.
+    Trees and chains are predicted from different decodes, so the best of both are run.
     """
 
     def key(candidate: Candidate) -> str:
@@ -144,12 +144,12 @@ def groups(space: Space, search: Search) -> list[list[Trial]]:
 
 
 def most_of_a_group(config: ConfigDict, space: Space) -> int:
-    """How many of a group are run: all groups together have `contenders`, each at least one."""
+    """Number of trials to run in a group: `contenders` over all groups, at least one each."""
     return max(1, config.contenders // space.groups)
 
 
 def plan(config: ConfigDict) -> None:
-    """Prints the candidates and what would be run.
+    """Prints the candidates and the planned rounds.
 
     Raises:
       UserError: when the config cannot be used.
@@ -173,7 +173,7 @@ def plan(config: ConfigDict) -> None:
 
 
 def plan_prediction(config: ConfigDict, space: Space) -> None:
-    """Prints what the closed form rests on."""
+    """Prints the decodes and calls that the closed form needs."""
     print(f"first {config.probe_examples} examples decoded for acceptance with:")
     for candidate in space.probes.values():
         print(f"  {candidate.label}")

@@ -1,4 +1,4 @@
-"""The closed form of a search: every candidate's speedup from a few decodes and timed calls."""
+"""Predicts every candidate's speedup from a few decodes and timed calls."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ class Probe:
 
 @dataclasses.dataclass(frozen=True)
 class Predicted:
-    """What a search begins with."""
+    """The predictions of a search."""
 
     speedups: dict[str, float]  # by name of the candidate
     costs: dict[str, Any]  # of the calls they rest on
-    trees: list[Fastest] = dataclasses.field(default_factory=list)  # to be run beside them
+    trees: list[Fastest] = dataclasses.field(default_factory=list)  # to run in addition
     acceptance: dict[str, Any] | None = None  # by depth and rank, of the wide tree
 
 
 def predict(session: Session, space: Space, batches: list[Batch], budget: Budget) -> Predicted:
-    """The speedup of every candidate, and the fastest trees where they are searched.
+    """The predicted speedup of every candidate, and the fastest trees if searched.
 
-    Candidates that differ in draft length share two decodes of `batches`: the longest drafts give
-    acceptance, and with the shortest what a round takes in the loop.
+    Candidates that differ in draft length share two decodes of `batches`. The longest drafts give
+    the acceptance; together with the shortest drafts they give the time of a round in the loop.
 
     Raises:
       OutOfTime: when the budget ends before all of it is known.
@@ -102,7 +102,7 @@ def predict(session: Session, space: Space, batches: list[Batch], budget: Budget
 
 
 def fit_overhead(costs: Costs, chain: Probe, wide: Probe, target: str) -> TreeOverhead:
-    """What the probes say of every tree.
+    """Overhead of trees, fitted to the probes.
 
     A round of a tree and each of its levels leave as much unexplained as a round of a chain and
     each of its tokens; what is beyond that in the wide tree is shared out by its nodes.
@@ -116,7 +116,7 @@ def fit_overhead(costs: Costs, chain: Probe, wide: Probe, target: str) -> TreeOv
 
 
 def timed_strategies(space: Space) -> dict[str, Strategy]:
-    """Those whose calls are timed: the candidates, and what trees of any shape are priced by."""
+    """Strategies whose calls are timed: candidates, and trees for pricing any shape."""
     timed = {candidate.name: candidate.strategy for candidate in space.candidates}
     if space.tree_nodes:
         timed[WIDE] = from_config(WIDE, wide_spec(space.spec))
@@ -149,7 +149,7 @@ def probe(session: Session, space: Space, name: str, batches: list[Batch], short
 def predicted_speedup(costs: Costs, probe: Probe, strategy: Strategy, target: str) -> float:
     """E[tokens per round] / (K c + v + r) of a strategy whose drafts are at most the probe's.
 
-    r is what a round takes in place beyond its calls timed alone, in target steps.
+    r is the time of a round in the loop beyond its separately timed calls, in target steps.
     """
     more = in_place(costs, probe, target).beyond_calls(drafts(probe.rounds, strategy))
     took = sum(call_steps(costs, probe, strategy, target)) + more
@@ -159,9 +159,9 @@ def predicted_speedup(costs: Costs, probe: Probe, strategy: Strategy, target: st
 
 
 def in_place(costs: Costs, probe: Probe, target: str) -> DraftPrice:
-    """What rounds of the probe's drafts or shorter ones take beyond their calls, in target steps.
+    """Time of a round in the loop beyond its calls, in target steps.
 
-    On the line between the probe and the one of the shortest drafts, where there is one.
+    Interpolates linearly between the probe and the probe of the shortest drafts, if there is one.
     """
     known = {
         drafts(each.rounds, each.strategy): unexplained_steps(costs, each, target)
@@ -171,9 +171,9 @@ def in_place(costs: Costs, probe: Probe, target: str) -> DraftPrice:
 
 
 def unexplained_steps(costs: Costs, probe: Probe, target: str) -> float:
-    """Target steps of a round of the probe that its calls, timed alone, do not take.
+    """Target steps of a probe's round beyond its separately timed calls.
 
-    Negative where they took longer alone.
+    Negative if the calls took longer alone.
     """
     return steps_per_round(probe) - sum(call_steps(costs, probe, probe.strategy, target))
 
@@ -184,16 +184,17 @@ def steps_per_round(probe: Probe) -> float:
 
 
 def tokens_per_round(rounds: Rounds, strategy: Strategy) -> float:
-    """Mean tokens of a round of `strategy`, from rounds of drafts at least as long as its.
+    """Mean tokens of a round of `strategy`, from rounds with drafts at least as long.
 
-    A round that got as far as token j of a longer draft gets as far with a draft of j. So this is
-    `expected_tokens_by_position` of the acceptance measured by position, ends of texts included.
+    A round that accepts token j of a longer draft also accepts it in a draft of length j. So this
+    is `expected_tokens_by_position` of the acceptance measured by position, including ends of
+    texts.
     """
     return float(np.minimum(rounds.committed[rounds.ran], strategy.drafter.spec.width + 1).mean())
 
 
 def drafts(rounds: Rounds, strategy: Strategy, most: int | None = None) -> float:
-    """Mean tokens that a round of `strategy` tries to draft, from rounds like those above.
+    """Mean tokens that a round of `strategy` tries to draft, from the same rounds.
 
     A draft that stopped early tried one token more than it proposed. `most`: instead of its width.
     """
@@ -204,7 +205,7 @@ def drafts(rounds: Rounds, strategy: Strategy, most: int | None = None) -> float
 def call_steps(costs: Costs, probe: Probe, strategy: Strategy, target: str) -> tuple[float, float]:
     """K c and v of a round of `strategy`: its calls in steps of the target.
 
-    The runs that the probe counted, of shorter drafts in proportion to the calls that they try.
+    Uses the runs that the probe counted; for shorter drafts in proportion to their calls.
     """
     rounds, step = probe.rounds, costs.milliseconds(target, 1)
 

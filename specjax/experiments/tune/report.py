@@ -1,6 +1,6 @@
-"""What a search leaves: tune.json, a table of all it tried, and the flags to set.
+"""Reports of a search: tune.json, a table of all candidates, and the flags to set.
 
-`winner.py` writes the config of what it chose.
+`write_config` writes the config of the chosen candidate.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def write(
 
 
 def resume_search(workdir: Path, config: ConfigDict) -> tuple[Search, bool] | None:
-    """The search that an earlier call with this config began here, and whether it finished.
+    """The earlier search of this config in the workdir, and whether it finished.
 
     None when there is none. The budget may differ: it can be raised.
     """
@@ -68,7 +68,7 @@ def resume_search(workdir: Path, config: ConfigDict) -> tuple[Search, bool] | No
 
 
 def chosen_entry(space: Space, search: Search, name: str) -> dict[str, Any]:
-    """The chosen setting and how to set it."""
+    """The chosen setting and the flags that set it."""
     trial, candidate = search.trials[name], space.candidate(name)
     # No flag makes a chain of a strategy a tree.
     set_by, missing = ([], {}) if candidate.found else flags(space, trial.fields)
@@ -98,7 +98,7 @@ def line(search: Search, trial: Trial) -> dict[str, Any]:
 
 
 def show(config: ConfigDict, space: Space, content: dict[str, Any]) -> None:
-    """Prints the table of all candidates and what was chosen."""
+    """Prints the table of all candidates and the chosen one."""
     metrics = list(content["search"]["alone"]["quality"])
     score = "swi" if config.objective == SWI else "predicted"
     head = ["candidate", score, "measured", "ms/token", "examples", *metrics, "out in", "why"]
@@ -130,7 +130,7 @@ def table_row(name: str, entry: dict[str, Any], score: str, metrics: list[str]) 
 
 
 def worth(chosen: dict[str, Any]) -> str:
-    """How good the chosen setting is by what was searched for."""
+    """Describes the chosen setting's value by the objective of the search."""
     if chosen["swi"] is not None:
         gain = chosen["swi"]
         words = f"standardized walltime improvement {gain:.2f}"
@@ -143,20 +143,20 @@ def worth(chosen: dict[str, Any]) -> str:
 
 
 def chosen_words(space: Space, chosen: dict[str, Any] | None) -> str:
-    """What was chosen, how good it is, and the flags that set it."""
+    """Describes the chosen setting, its value, and the flags that set it."""
     if chosen is None:
         return f"{space.strategy}: no candidate can be chosen"
-    said = f"{space.strategy}: {chosen['label']}, {worth(chosen)}"
-    words = [said, *map(shlex.quote, chosen["flags"])]
+    choice = f"{space.strategy}: {chosen['label']}, {worth(chosen)}"
+    words = [choice, *map(shlex.quote, chosen["flags"])]
     if chosen["not_in_config"]:
         missing = ", ".join(f"{f}={value}" for f, value in chosen["not_in_config"].items())
-        words.append(f"no flag can set what the config does not spell; add to it: {missing}")
+        words.append(f"no flag can set fields that the config lacks; add to it: {missing}")
     return "\n".join(words)
 
 
 CHOSEN = "chosen.py"
 
-_TEXT = '''"""What a search chose; tune.json beside this file has its figures.
+_TEXT = '''"""The choice of a search; tune.json next to this file has its figures.
 
     python -m specjax.main --config=chosen.py --workdir=runs/chosen
 """
@@ -175,7 +175,7 @@ def get_config() -> ConfigDict:
 
 
 def write_config(workdir: Path, space: Space, candidate: Candidate) -> Path:
-    """Writes the base config with the candidate, beside the target alone, as its strategies."""
+    """Writes the base config with the candidate and the target alone as strategies."""
     file = workdir / CHOSEN
     fields = space.decode.to_dict()
     baseline = {name: fields["strategies"][name] for name in space.alone}
@@ -186,7 +186,7 @@ def write_config(workdir: Path, space: Space, candidate: Candidate) -> Path:
 
 
 def _plain(value: Any) -> Any:
-    """Without infinite numbers, which have no literal; configs take the word."""
+    """Replaces infinite numbers, which have no literal, by the word that configs take."""
     if isinstance(value, dict):
         return {name: _plain(entry) for name, entry in value.items()}
     return "inf" if isinstance(value, float) and math.isinf(value) else value

@@ -29,7 +29,7 @@ from specjax.runtime.progress import progress
 
 
 def by_width(batches: Iterable[Batch]) -> list[Batch]:
-    """Batches of the commonest prompt width first: every width is a program for each candidate."""
+    """Batches of the most common prompt width first; each width compiles a program."""
     batches = list(batches)
     count = Counter(batch.tokens.shape[1] for batch in batches)
     return sorted(batches, key=lambda b: (-count[b.tokens.shape[1]], b.tokens.shape[1]))
@@ -69,9 +69,9 @@ def run_halving(
 def decode_more(
     session: Session, space: Space, search: Search, batches: list[Batch], budget: Budget, stage: str
 ) -> None:
-    """Decodes those of batches that have not been yet by all candidates and by the target alone.
+    """Decodes the remaining batches by all candidates and by the target alone.
 
-    Times are medians of `repeats`; the calls that SWI prices are the same in every one.
+    Times are medians of `repeats`; the calls that SWI prices are the same in every repeat.
     """
     repeats = 1 if search.objective == SWI else session.config.repeats
     trials = {space.baseline: search.alone, **search.alive}
@@ -96,9 +96,9 @@ def decode_more(
 def time_in_turns(
     session: Session, names: Sequence[str], batch: Batch, repeats: int
 ) -> tuple[dict[str, float], dict[str, tuple[list[list[int]], Any]]]:
-    """Median seconds of a batch by strategy over the repeats, every other one backwards.
+    """Median seconds of a batch by strategy; every other repeat runs in reverse order.
 
-    And of the last one the rows and the generation.
+    Also returns the rows and the generation of the last repeat.
     """
     took: dict[str, list[float]] = {name: [] for name in names}
     last = {}
@@ -123,7 +123,7 @@ def add_batch(
 
 
 def add_calls(session: Session, name: str, trial: Trial, generation: Any, rows: int) -> None:
-    """Adds the calls of the first `rows` rows and prices all of the trial's.
+    """Adds the calls of the first `rows` rows and prices all calls of the trial.
 
     See docs/methods/cascade.md, "Standardized walltime improvement".
     """
@@ -138,7 +138,7 @@ def add_calls(session: Session, name: str, trial: Trial, generation: Any, rows: 
 def judge(
     session: Session, search: Search, batches: list[Batch], allowed: float, stage: str
 ) -> None:
-    """Scores the outputs so far and drops candidates beyond the allowed loss."""
+    """Scores the outputs so far; drops candidates beyond the allowed loss."""
     order = [int(index) for batch in batches for index in batch.index[: batch.rows]]
     references = collect_references(session.examples[i] for i in order[: len(search.alone.outputs)])
     score = get_metric(session.metric)

@@ -25,13 +25,13 @@ CANDIDATES: dict[str, tuple[Any, ...]] = {
     "length": tuple(range(1, 11)),
     "confidence": (0.2, 0.4, 0.6, 0.8),
 }
-"""By field of a strategy: what is tried when no space is given and the strategy has the field.
+"""Default candidates by field of a strategy, for an empty space.
 
-Not here: fields that change what is written. They are searched when the space lists them.
+Fields that change outputs are not included; they are searched if the space lists them.
 """
 
 LENGTH = "length"
-"""The field whose shorter values are predicted from a decode with its longest."""
+"""The field whose smaller values are predicted from a decode with the largest one."""
 
 _ALONE = "alone"  # in the decode config: the target alone under the sampling of the candidates
 
@@ -44,7 +44,7 @@ class Candidate:
     fields: Mapping[str, Any]
     spec: Mapping[str, Any]  # the whole strategy
     strategy: Strategy
-    found: bool = False  # by the search: a tree beside the chains of the space
+    found: bool = False  # a tree that the search added to the chains of the space
 
     @property
     def label(self) -> str:
@@ -54,7 +54,7 @@ class Candidate:
 
     @property
     def others(self) -> str:
-        """Equal for candidates that differ in draft length only."""
+        """Key that is equal for candidates that differ only in draft length."""
         return json.dumps({k: v for k, v in self.fields.items() if k != LENGTH}, sort_keys=True)
 
     @property
@@ -64,37 +64,37 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """What is searched."""
+    """The searched candidates and their base config."""
 
     strategy: str  # its name in the base config
     spec: Mapping[str, Any]  # its fields in the base config
     candidates: tuple[Candidate, ...]
     decode: ConfigDict  # the base with the candidates, and the target alone, as its strategies
     baseline: str  # which of those is the target alone under the same sampling
-    tree_nodes: int = 0  # most nodes of trees that are searched beside them; 0: no trees
+    tree_nodes: int = 0  # most nodes of trees that are searched as well; 0: no trees
 
     @property
     def strategies(self) -> dict[str, Strategy]:
-        """All of them, the baselines too, as a decode has them."""
+        """All strategies, including the baselines, as in a decode."""
         return load_strategies(self.decode)
 
     @property
     def alone(self) -> tuple[str, ...]:
-        """The strategies that draft nothing."""
+        """The strategies without drafts."""
         return tuple(dict.fromkeys((BASELINE, self.baseline)))
 
     def candidate(self, name: str) -> Candidate:
         return next(candidate for candidate in self.candidates if candidate.name == name)
 
     def with_candidates(self, more: Sequence[Candidate]) -> Space:
-        """The space with these too."""
+        """The space with further candidates."""
         decode = self.decode.copy_and_resolve_references()
         with decode.unlocked():
             decode.strategies.update({candidate.name: candidate.spec for candidate in more})
         return dataclasses.replace(self, candidates=(*self.candidates, *more), decode=decode)
 
     def with_trees(self, shapes: Mapping[str, Sequence[int]]) -> Space:
-        """The space with trees of these parents by name, but for those that it has."""
+        """The space with new trees of these parents by name."""
         known = {candidate.name for candidate in self.candidates}
         more = []
         for name in (name for name in shapes if name not in known):
@@ -105,19 +105,19 @@ class Space:
 
     @property
     def groups(self) -> int:
-        """Numbers of candidates that the prediction chooses among apart."""
+        """Sizes of the groups within which the prediction selects."""
         if self.judged:
             return len(self.probes)
         return 2 if self.tree_nodes else 1
 
     @property
     def judged(self) -> bool:
-        """Whether quality decides too: outputs change by more than how long drafts are."""
+        """Whether quality matters: outputs depend on more than the draft length."""
         searched = set(self.candidates[0].fields)
         return searched != {LENGTH} and not all(candidate.lossless for candidate in self.candidates)
 
     def first_examples(self, config: ConfigDict) -> int:
-        """Examples of the first round: a score of few texts says little."""
+        """Examples of the first round; scores of few texts are noisy."""
         least = config.quality_examples if self.judged else 1
         return max(config.first_examples, least)
 
@@ -136,7 +136,7 @@ class Space:
 
 
 def make_space(config: ConfigDict) -> Space:
-    """The search that a tune config asks for.
+    """The search space of a tune config.
 
     Raises:
       UserError: when a field, the base, the strategy or a candidate cannot be used.
@@ -181,10 +181,10 @@ def make_space(config: ConfigDict) -> Space:
     return space.with_candidates(candidates)
 
 
-def strategy_name(wanted: str, specs: ConfigDict) -> str:
-    """The strategy to tune: the one that is named, else the first with a neural drafter.
+def strategy_name(requested: str, specs: ConfigDict) -> str:
+    """The strategy to tune: the requested one, else the first with a neural drafter.
 
-    First by name (configs sort their fields), under the lossless rule if there is one.
+    First by name (configs sort their fields), with the lossless rule if possible.
 
     Raises:
       UserError: when there is no such strategy, or it drafts nothing.
@@ -192,20 +192,20 @@ def strategy_name(wanted: str, specs: ConfigDict) -> str:
     drafting = [name for name, spec in specs.items() if spec.get("drafter", "none") != "none"]
     neural = [name for name in drafting if specs[name].drafter == "neural"]
     neural.sort(key=lambda name: specs[name].get("rule", "lossless") != "lossless")
-    chosen = wanted or next(iter(neural), "")
+    chosen = requested or next(iter(neural), "")
     if chosen not in drafting:
         raise UserError(
-            f"config.strategy is {wanted!r}; it must name a strategy of the base config that"
+            f"config.strategy is {requested!r}; it must name a strategy of the base config that"
             f" drafts: {', '.join(drafting) or 'there is none'}"
         )
     return chosen
 
 
 def values_of(space: ConfigDict, spec: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Values by searched field: those of the config, else the built-in ones of the strategy.
+    """Values by searched field, from the config or the strategy's built-in ones.
 
     Raises:
-      UserError: when there are none, or one is there twice.
+      UserError: when there are none, or one occurs twice.
     """
     if not space:
         built_in = {field: CANDIDATES[field] for field in CANDIDATES if field in spec}
@@ -238,21 +238,22 @@ def candidate_strategy(name: str, spec: Mapping[str, Any], fields: Mapping[str, 
 
 
 def baseline_spec(spec: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Name and fields of the strategy that drafts nothing under the sampling of `spec`."""
+    """Name and fields of the strategy without drafts with the sampling of `spec`."""
     sampling = {f: spec[f] for f in DRAWN if f in spec}
     greedy = not sampling.get("temperature")
     return (BASELINE, {"drafter": "none"}) if greedy else (_ALONE, {"drafter": "none", **sampling})
 
 
 def flags(space: Space, fields: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Flags that set fields in the base config, and fields that its strategy must spell first."""
+    """Flags that set existing fields of the base config, and the missing fields."""
     place = f"--config.strategies.{space.strategy}"
-    spelled = [f"{place}.{field}={value}" for field, value in fields.items() if field in space.spec]
-    return spelled, {field: value for field, value in fields.items() if field not in space.spec}
+    known = {field: value for field, value in fields.items() if field in space.spec}
+    assignments = [f"{place}.{field}={value}" for field, value in known.items()]
+    return assignments, {field: value for field, value in fields.items() if field not in space.spec}
 
 
 def round_sizes(first: int, available: int, contenders: int) -> list[int]:
-    """Examples of each round until one of `contenders` is left, doubling, no more than there are.
+    """Examples of each round until one of `contenders` is left, doubling every round.
 
     A round of all examples is the last one.
     """

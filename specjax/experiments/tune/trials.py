@@ -1,4 +1,4 @@
-"""What a search knows of its candidates, kept between the calls of an interrupted one."""
+"""State of a search: measurements of its candidates, saved for resuming."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from specjax.theory.trees import Fastest
 
 
 class OutOfTime(Exception):
-    """The budget is used up; what was measured so far stands."""
+    """The budget is used up; the measurements so far remain valid."""
 
 
 class Budget:
-    """Seconds since its making, and those that earlier calls of an interrupted search took."""
+    """Seconds since its creation plus those of earlier calls of an interrupted search."""
 
     def __init__(self, seconds: float, spent: float = 0.0) -> None:
         self.seconds = seconds
@@ -26,7 +26,7 @@ class Budget:
         return time.perf_counter() - self._start
 
     def check(self) -> None:
-        """Called before every piece of work; what has begun is finished.
+        """Checks the budget before every piece of work; running work is finished.
 
         Raises:
           OutOfTime: when nothing is left.
@@ -36,10 +36,10 @@ class Budget:
 
 
 PREDICTION, END = "prediction", "end"
-"""Stages at which a candidate drops out, beside `round 1`, `round 2`, ..."""
+"""Stages at which a candidate drops out, in addition to `round 1`, `round 2`, ..."""
 
 TIME, SWI = "time", "swi"
-"""What candidates are ranked by: measured time, or the standardized walltime improvement."""
+"""Ranking of candidates: measured time, or the standardized walltime improvement."""
 
 
 @dataclasses.dataclass
@@ -65,17 +65,17 @@ class Trial:
 
     @property
     def seconds_per_token(self) -> float | None:
-        """Over the batches decoded so far; None before the first."""
+        """Seconds per token over the batches decoded so far; None before the first."""
         return sum(self.seconds) / max(sum(self.tokens), 1) if self.seconds else None
 
     def cost(self, objective: str) -> float | None:
-        """Of a token: seconds, or the price of its calls; None before the first batch."""
+        """Cost of a token: seconds, or the price of its calls; None before the first batch."""
         if objective == SWI:
             return 1 / self.swi if self.swi else None
         return self.seconds_per_token
 
     def may_be_chosen(self, allowed: float | None) -> bool:
-        """Whether its outputs are known to be good enough; `allowed` None: they are not judged."""
+        """Whether its outputs are known to be good enough; always if `allowed` is None."""
         if allowed is None or self.lossless:
             return True
         return self.loss is not None and self.loss <= allowed
@@ -83,7 +83,7 @@ class Trial:
 
 @dataclasses.dataclass
 class Search:
-    """All that has been measured."""
+    """All measurements of a search."""
 
     alone: Trial
     trials: dict[str, Trial]  # by name of the candidate
@@ -120,7 +120,7 @@ class Search:
         return all(trial.predicted is not None for trial in self.trials.values())
 
     def speedup(self, trial: Trial) -> float | None:
-        """Over the target alone on the same batches; None before the first."""
+        """Speedup over the target alone on the same batches; None before the first."""
         count, own = len(trial.seconds), trial.seconds_per_token
         if own is None:
             return None
@@ -128,18 +128,18 @@ class Search:
         return baseline / own
 
     def entry(self) -> dict[str, Any]:
-        """As JSON; `parse_search` reads it."""
+        """The search as a JSON object for `parse_search`."""
         return dataclasses.asdict(self)
 
 
 def parse_search(entry: Mapping[str, Any]) -> Search:
-    """The search that `Search.entry` wrote."""
+    """Parses the output of `Search.entry`."""
     trials = {name: Trial(**fields) for name, fields in entry["trials"].items()}
     return Search(**{**entry, "alone": Trial(**entry["alone"]), "trials": trials})
 
 
 def drop_by_prediction(groups: Iterable[list[Trial]], margin: float, most: int) -> None:
-    """Keeps of each group the best predicted, at most `most`, within `margin` of its best."""
+    """Keeps the `most` best predicted of each group, within `margin` of the best."""
     for group in groups:
         known = [(trial.predicted, trial) for trial in group if trial.predicted is not None]
         ordered = sorted(known, key=lambda pair: -pair[0])
@@ -156,16 +156,16 @@ def drop_worse(alive: Mapping[str, Trial], objective: str, keep: int, stage: str
     costs = [(trial.cost(objective), trial) for trial in alive.values()]
     known = [(cost, trial) for cost, trial in costs if cost is not None]
     ordered = sorted(known, key=lambda pair: pair[0])
-    words = "slower than the fastest" if objective == TIME else "dearer than the cheapest"
+    words = "slower than the fastest" if objective == TIME else "more expensive than the cheapest"
     for cost, trial in ordered[keep:]:
-        behind = cost / ordered[0][0] - 1
-        trial.drop(stage, f"{100 * behind:.1f}% {words}")
+        slowdown = cost / ordered[0][0] - 1
+        trial.drop(stage, f"{100 * slowdown:.1f}% {words}")
 
 
 def choose_best(search: Search, allowed: float | None) -> str | None:
     """The best candidate that is still in: the cheapest, or before any ran the best predicted.
 
-    The others drop out. None when nothing is known, or no outputs are good enough.
+    All others drop out. None when nothing is known, or no outputs are good enough.
     """
     for trial in search.alive.values():
         if not trial.may_be_chosen(allowed):

@@ -12,11 +12,11 @@ from specjax.reporting.plots import style
 from specjax.reporting.plots.speed import Strategies
 
 _DARKEST = 0.25
-"""Of the scale of colors: what is darker would not be seen on a dark page."""
+"""Limit of the color scale: darker colors are invisible on a dark page."""
 
 
 def _with(strategies: Strategies, field: str) -> dict[str, list[Mapping[str, Any]]]:
-    """A list in `acceptance` by the names of those strategies that have it."""
+    """A field of `acceptance` by strategy, for strategies that have it."""
     figures = {name: (entry.get("acceptance") or {}) for name, entry in strategies.items()}
     return {name: entry[field] for name, entry in figures.items() if entry.get(field)}
 
@@ -51,7 +51,7 @@ def by_position(strategies: Strategies) -> Figure | None:
 
 @style.use_style()
 def along_text(strategies: Strategies) -> Figure | None:
-    """Mean of sum min(p, q) by place in the output; None when none was measured."""
+    """Mean of sum min(p, q) by position in the output; None when none was measured."""
     measured = _with(strategies, "along_text")
     if not measured:
         return None
@@ -63,7 +63,7 @@ def along_text(strategies: Strategies) -> Figure | None:
         axes.plot(places, [part["overlap"] for part in filled], linewidth=1.2, **marks[name])
     axes.set_ylim(0, 1.03)
     axes.set_xlim(left=0)
-    axes.set_xlabel("place in the output (generated tokens)")
+    axes.set_xlabel("position in the output (generated tokens)")
     axes.set_ylabel("overlap, mean of Σ min(p, q)")
     figure.legend(loc="outside right upper")
     return figure
@@ -71,7 +71,7 @@ def along_text(strategies: Strategies) -> Figure | None:
 
 @style.use_style()
 def tokens_per_round(strategies: Strategies) -> Figure | None:
-    """Shares of rounds by how many tokens they gave, the mean beside; None when not measured."""
+    """Shares of rounds by number of tokens, with their mean; None when not measured."""
     counts = {
         name: {int(n): count for n, count in entry["rounds"]["tokens_per_round"].items()}
         for name, entry in strategies.items()

@@ -13,7 +13,7 @@ from specjax.metrics.statistics import front
 from specjax.reporting.plots import style
 
 _SPREAD = 0.5
-"""Of a strategy's row, over which its runs are spread."""
+"""Height of a strategy's row that its runs share."""
 
 
 @style.use_style()
@@ -109,7 +109,7 @@ def stream(strategies: Mapping[str, Mapping[str, Any]], borders: Sequence[int]) 
 
 
 _LISTED = 20
-"""Points of the front that the legend explains; the CSV has them all."""
+"""Most points of the front in the legend; the CSV has all."""
 
 
 @style.use_style()
@@ -120,9 +120,9 @@ def quality_against_speed(
     labels: Sequence[str],
     axis_labels: tuple[str, str],
 ) -> Figure:
-    """One marker for each point by its series, the front as steps, its points numbered.
+    """A marker for each point by series; the front as steps with numbered points.
 
-    The four sequences run over the points; `labels` say what a point of the front is.
+    The four sequences run over the points; `labels` describe the points of the front.
     """
     x, y = np.asarray(speed, np.float64), np.asarray(quality, np.float64)
     on = np.flatnonzero(front(x, y))

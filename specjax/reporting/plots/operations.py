@@ -1,4 +1,4 @@
-"""Plots of arithmetic, memory traffic, and what the device's memory would allow."""
+"""Plots of arithmetic, memory traffic, and the bandwidth bound."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specjax.reporting.plots.speed import Strategies
 
 BASELINE = "autoregressive"
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-"""Of one element, by `dtype` of the config."""
+"""Bytes of one element, by `dtype` of the config."""
 
 _PANELS = (
     ("flops", "FLOPs per token"),
@@ -27,7 +27,7 @@ _PANELS = (
 
 @style.use_style()
 def operation_bars(strategies: Strategies) -> Figure | None:
-    """FLOPs, memory operations and their ratio against autoregressive decoding; None without.
+    """FLOPs, memory operations and their ratio relative to autoregressive decoding; or None.
 
     Kim et al. (2023), Figure 8; the first two by model.
     """
@@ -66,7 +66,7 @@ def _counted(entry: Mapping[str, Any]) -> bool:
 
 @style.use_style()
 def roofline(results: Mapping[str, Any]) -> Figure | None:
-    """Steps and strategies beside what memory allows; None when bandwidth was not measured.
+    """Steps and strategies against the bandwidth bound; None when it was not measured.
 
     Left: a one-token step of every model over the time that reading its weights and caches takes.
     Right: arithmetic per second against arithmetic per byte; the line is bandwidth times intensity.
@@ -88,7 +88,7 @@ def roofline(results: Mapping[str, Any]) -> Figure | None:
 
 
 def _steps(axes: Axes, steps: Mapping[str, Mapping[str, float]]) -> None:
-    """Bars of measured steps, and marks at what memory allows."""
+    """Bars of measured steps, and marks at their memory bounds."""
     places = range(len(steps))
     measured = [step["measured_ms"] for step in steps.values()]
     bounds = [step["bound_ms"] for step in steps.values()]

@@ -25,10 +25,10 @@ _ORACLE, _RANDOM = "oracle", "random"
 def learning_curve(
     rows: Sequence[Mapping[str, Any]], levels: Mapping[str, float], field: str
 ) -> Figure:
-    """`field` (reward or speedup) of policies by training queries, between the other choices.
+    """`field` (reward or speedup) of policies by training queries, with other choices.
 
-    `rows` have `queries` and `<way>_<field>`; `levels` is what the oracle, chance and every single
-    arm reach.
+    `rows` have `queries` and `<way>_<field>`; `levels` are the values of the oracle, chance and
+    every single arm.
     """
     figure, axes = style.figure(4.6)
     for way, look in style.marks(_WAYS).items():
@@ -53,7 +53,7 @@ def learning_curve(
 def choices_by_weight(rows: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> Figure:
     """Shares of the arms, and agreement or measured speedup, by `1 - align_weight`.
 
-    The axis is turned so that it runs as that of the paper's Figure 2, whose alpha weighs size.
+    The axis is inverted to match the paper's Figure 2, whose alpha weighs size.
     """
     figure, (left, right) = style.figure(4.6, columns=2)
     turned = [{**row, "weight": 1 - row["align_weight"]} for row in rows]

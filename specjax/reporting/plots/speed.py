@@ -1,4 +1,4 @@
-"""Plots of latency: against quality, against prediction, and where it comes from."""
+"""Plots of latency: against quality, against prediction, and by part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Strategies = Mapping[str, Mapping[str, Any]]
 """`strategies` of results.json."""
 
 BAND = 0.15
-"""How far from the prediction a measurement may lie."""
+"""Tolerance of a prediction."""
 
 PARTS = (
     ("drafter", style.GREEN),
@@ -106,7 +106,7 @@ def time_bars(strategies: Strategies) -> Figure | None:
         widths = []
         for name, total in zip(names, totals, strict=True):
             time = strategies[name]["time"]
-            # Calls are priced one by one: noise may make them dearer than the whole.
+            # Calls are priced separately: noise may make them exceed the total.
             widths.append(max(time.get(part) or 0.0, 0.0) / time["total"] * total)
         axes.barh(range(len(names)), widths, 0.66, left=left, color=color, label=part)
         left = [a + b for a, b in zip(left, widths, strict=True)]

@@ -1,4 +1,4 @@
-"""One look for every plot: palette, type, sizes, and saving as PNG and PDF."""
+"""The style of every plot: palette, fonts, sizes, and saving as PNG and PDF."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _STYLE: dict[RcKeyType, Any] = {
 
 @contextlib.contextmanager
 def use_style() -> Iterator[None]:
-    """The look, as a context or as a decorator of a function that draws."""
+    """The plot style, as a context manager or decorator."""
     with matplotlib.rc_context(_STYLE):
         yield
 
@@ -78,7 +78,7 @@ def save(made: Figure, folder: Path, name: str) -> None:
 
 
 def marks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Color, marker and label of every series; 56 pairs before one comes again.
+    """Color, marker and label of every series; 56 distinct pairs.
 
     From all strategies of a run, so that each looks the same in every plot.
     """
@@ -93,12 +93,12 @@ def marks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def short(name: str) -> str:
-    """A name that fits beside a plot."""
+    """Shortens a name to fit next to a plot."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
 def bar_height(bars: int) -> float:
-    """Inches of a figure with so many horizontal bars."""
+    """Height (inches) of a figure with `count` horizontal bars."""
     return 0.34 * bars + 1.3
 
 

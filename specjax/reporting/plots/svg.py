@@ -1,4 +1,4 @@
-"""A figure as markup inside a page: it takes the page's colors, light or dark, and its fonts."""
+"""Converts a figure to inline SVG with the page's colors and fonts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _UNUSED = re.compile(
 
 
 def inline(made: Figure, name: str, alt: str) -> str:
-    """An `svg` element; `name` is unique in the page, `alt` says in words what is shown."""
+    """An `svg` element; `name` is unique in the page, `alt` describes the figure."""
     text = io.StringIO()
-    # Words stay words: the page's fonts know all scripts. Salted ids differ between figures.
+    # Text stays text: the page's fonts support all scripts. Salted ids differ between figures.
     with style.use_style(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         made.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     drawing = _UNUSED.sub("", text.getvalue())

@@ -53,7 +53,7 @@ class CrossEntropy(Objective[LanguageModel]):
         return jnp.asarray(sum(losses)), jnp.sum(batch["mask"])
 
     def layers(self, depth: int) -> tuple[int, ...] | None:
-        """The decoder layers of the exits, counted from 1; None for the last one alone."""
+        """The decoder layers of the exits, counted from 1; None for only the last one."""
         if self.exits == LAST:
             return None
         return (1, depth) if self.exits == FIRST_AND_LAST else tuple(range(1, depth + 1))

@@ -29,8 +29,8 @@ LEAST_CHANCE = 1e-6
 class DFlashObjective(FeatureDrafting[DFlash]):
     """Divergence of each token of blocks from the target, token k weighted exp(-(k - 1) / gamma).
 
-    Blocks begin at some tokens of the output, their anchors: in training at random ones that the
-    step and the row decide, in evaluation at equal distances. A step's places are the blocks.
+    Blocks begin at some tokens of the output, their anchors. In training the anchors are random, by
+    step and row; in evaluation they have equal distances. The positions of a step are the blocks.
     """
 
     trains = DFlash
@@ -103,9 +103,9 @@ class DFlashObjective(FeatureDrafting[DFlash]):
 
 
 def evenly(mask: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """Anchors [B, A] at equal distances where mask [B, T] is, and which of them there are.
+    """Anchors [B, A] at equal distances within mask [B, T], and their validity mask.
 
-    Where a row has no more places than `count`, all of them.
+    Rows with at most `count` positions use all of them.
     """
     places, number = jnp.sum(mask, axis=1, keepdims=True), jnp.arange(count)
     offset = jnp.where(places > count, number * places // count, number)
@@ -114,7 +114,7 @@ def evenly(mask: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
 
 
 def at_random(mask: jax.Array, count: int, keys: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The same of different places, drawn by the rows' keys [B] whatever their padding."""
+    """Random distinct anchors by the rows' keys [B], independent of padding."""
 
     def noise(key: jax.Array, place: jax.Array) -> jax.Array:
         return jax.random.uniform(jax.random.fold_in(key, place))
@@ -126,7 +126,7 @@ def at_random(mask: jax.Array, count: int, keys: jax.Array) -> tuple[jax.Array, 
 
 
 def row_keys(key: jax.Array, batch: TrainingBatch) -> jax.Array:
-    """Keys [B] that the rows' own tokens tell apart, wherever in a batch they stand."""
+    """Keys [B] from the rows' own tokens, independent of their position in a batch."""
     place = jnp.arange(1, batch["labels"].shape[1] + 1)
     written = jnp.sum(jnp.where(batch["mask"], batch["labels"] * place, 0), axis=1)
     return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, written)

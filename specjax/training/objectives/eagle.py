@@ -23,8 +23,8 @@ from specjax.training.objective import Frozen, TrainingBatch, shift_right
 class EagleObjective(FeatureDrafting[Eagle]):
     """Divergence of each step of a draft from the target, step k with weight decay**k.
 
-    Step 0 reads the target's states up to the token before; step k its own last k. A step's places
-    are the positions that it speaks of.
+    Step 0 reads the target's states up to the previous token; step k its own last k states. The
+    positions of a step are those that it predicts.
     """
 
     trains = Eagle

@@ -1,7 +1,7 @@
 """Parallel heads on the target's own states: its distributions, each at its own distance.
 
 Cai et al., "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads"
-(2024), section 2.2.1, "Medusa-1": the target stays as it is (docs/methods/medusa.md).
+(2024), section 2.2.1, "Medusa-1": the target is frozen (docs/methods/medusa.md).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from specjax.training.objective import (
 )
 
 ACTIVATION = "silu"
-"""Of the networks, as published."""
+"""Activation of the networks, as published."""
 
 
 @OBJECTIVES.register("medusa", example={"heads": 2})
@@ -37,13 +37,13 @@ ACTIVATION = "silu"
 class Medusa(DivergenceFields, Objective[LanguageModel]):
     """Divergence of parallel heads on the target from it, head j with weight decay**(j - 1).
 
-    Token t is drafted by head j from the target's state j + 1 tokens before it, which was there
-    when the token j before it was pending; zeros where no token is so far before.
+    Head j drafts token t from the target's state j + 1 tokens before it, which was known when the
+    token j before it was pending; from zeros if there is no such token.
     """
 
     on_target: ClassVar[bool] = True
     sequential: ClassVar[bool] = False
-    """Whether heads read the text's tokens before theirs, in the place of drafted ones."""
+    """Whether heads read the text's previous tokens in place of drafted ones."""
 
     heads: int = fields.integer(4, help="tokens that are drafted from one state")
     head_width: int = fields.integer(
@@ -92,16 +92,16 @@ class Medusa(DivergenceFields, Objective[LanguageModel]):
         target, hidden, p, best = self._target(model, frozen, batch)
         states, masks = self._drafts(model, target, params, batch, hidden)
 
-        def stands(state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def measure_head(state: jax.Array) -> tuple[jax.Array, jax.Array]:
             logits = model.read_out(target, state)
             return argmax(logits) == best, acceptance.overlap(p, logits)
 
-        return acceptance.measured(zip(*jax.lax.map(stands, states), masks, strict=True))
+        return acceptance.measured(zip(*jax.lax.map(measure_head, states), masks, strict=True))
 
     def _target(
         self, model: LanguageModel, frozen: Frozen, batch: TrainingBatch
     ) -> tuple[Params, jax.Array, jax.Array, jax.Array]:
-        """Its parameters, states [B, T, D], probabilities [B, T, V] and likeliest ids [B, T]."""
+        """Target parameters, states [B, T, D], probabilities [B, T, V], top ids [B, T]."""
         target = jax.lax.stop_gradient(frozen[TRUNK].params)
         hidden = model.states(target, batch)
         logits = model.read_out(target, hidden)
@@ -115,16 +115,17 @@ class Medusa(DivergenceFields, Objective[LanguageModel]):
         batch: TrainingBatch,
         hidden: jax.Array,
     ) -> tuple[jax.Array, jax.Array]:
-        """The states [k, B, T, D] of all heads where the target's laws of the same tokens stand.
+        """States [k, B, T, D] of all heads, aligned with the target's distributions.
 
-        And which positions [k, B, T] count: those whose draft began inside of the output.
+        Also a mask [k, B, T] of the positions whose draft began inside of the output.
         """
         shape, mask, drafts = self.heads_on(model), batch["mask"], []
         embedded = model.embed(target, batch["inputs"]) if self.sequential else None
         for head in range(1, self.heads + 1):
             tokens = None
             if embedded is not None:
-                # The pending token first, `head - 1` places before the last that the head reads.
+                # The pending token comes first, `head - 1` positions before the last token the head
+                # reads.
                 places = range(head - 1, -1, -1)
                 tokens = jnp.stack([shift_right(embedded, place) for place in places], axis=-2)
             state = shift_right(hidden, head - 1 + shape.behind)
