@@ -1,5 +1,5 @@
-"""The decode loop, its state and trace, and strategies: what runs, put together from parts.
+"""The decode loop, its state and trace, and strategies.
 
-The loop knows contracts only (`core`). `Strategy` is a drafter, a reader, a rule and sampling
+The loop only knows `specjax.contracts`. `Strategy` is a drafter, a reader, a rule and sampling
 settings; `generate` decodes prompts with one in a single jitted program.
 """

@@ -35,7 +35,7 @@ def generate(
     limit: jax.Array,
     options: Options,
 ) -> Generation:
-    """Decodes every row of prompt [B, P], or of what is heard, [B, P, M], to its end.
+    """Decodes every row of prompt [B, P], or of audio input [B, P, M], to its end.
 
     `keys` [B] typed PRNG keys, one per row; `limit` [B] new tokens per row, at most
     `decoder.max_new_tokens` (0 decodes nothing); `params` holds `decoder.inputs`.
@@ -54,10 +54,10 @@ def begin(
     limit: jax.Array,
     options: Options,
 ) -> State:
-    """The state before the first round: prompts read, one pending token per row, in no cache.
+    """The state before the first round: prefilled caches, one pending token per row in no cache.
 
-    The drafter's memory begins once all models have read the prompts; models that no row of a
-    choice needs read nothing.
+    The drafter's memory is initialized after all models have read the prompts. Models that no row's
+    arm needs read nothing.
     """
     env = decoder.env(params)
     context = first_context(decoder, prompt, prompt_length, limit, options)
@@ -118,8 +118,8 @@ def columns(decoder: Decoder) -> tuple[str, ...]:
 def advance(decoder: Decoder, params: dict[str, Any], state: State, rounds: int | None) -> State:
     """Runs `rounds` rounds, or all that are needed (None), while any row is active.
 
-    Where the drafter has alternatives of which the rows take one, each has a loop of its own:
-    loops of no turns, those of the others, cost nothing.
+    If rows choose among alternative drafters, each alternative has its own loop; loops without rows
+    cost nothing.
     """
     last = None if rounds is None else state.trace.rounds + rounds
 
@@ -152,10 +152,10 @@ begin_jitted = jax.jit(begin, static_argnames="decoder")
 """`begin` as one dispatch, for streaming."""
 
 advance_jitted = jax.jit(advance, static_argnames=("decoder", "rounds"), donate_argnames="state")
-"""`advance` by a fixed number of rounds as one dispatch; the state handed in is consumed."""
+"""`advance` by a fixed number of rounds as one dispatch; donates the given state."""
 
 
 def finish(state: State) -> Generation:
-    """The result held in a state."""
+    """The result of a final state."""
     context = state.context
     return Generation(context.tokens, context.begin, context.length, state.trace, state.memory)

@@ -1,6 +1,6 @@
 """One round of the decode loop: draft, verify, commit.
 
-Every phase is a function of contracts (`core`); no method is named here.
+Every phase only uses `specjax.contracts`; no method is named here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from specjax.decoding.trace import (
 from specjax.models.base import Cache
 
 DRAFT, VERIFY = 0, 1
-"""Phases that draw; each folds its own number into the row's key."""
+"""Phases that sample; each folds its own number into the row's key."""
 
 
 def round_(decoder: Decoder, env: Env, state: State) -> State:
@@ -43,10 +43,10 @@ def round_(decoder: Decoder, env: Env, state: State) -> State:
 
 
 def propose(decoder: Decoder, env: Env, state: State) -> tuple[Draft, Caches, Memory, Log]:
-    """The drafter's proposal, cut at its first EOS and at what the row has room for.
+    """The drafter's proposal, truncated at its first EOS and at the row's limit.
 
-    A token beyond the room of the row is never of use; one that just fits is, though nothing may
-    follow it, so that a row's tokens do not depend on where it ends.
+    A token beyond the limit is never used. A token that just fits is used although nothing may
+    follow it, so that a row's tokens do not depend on its limit.
     """
     context = state.context
     keys = fold_keys(fold_keys(state.keys, context.length), DRAFT)
@@ -62,7 +62,7 @@ def propose(decoder: Decoder, env: Env, state: State) -> tuple[Draft, Caches, Me
 def verify(
     decoder: Decoder, env: Env, state: State, draft: Draft, caches: Caches
 ) -> tuple[Verdict, Reading, Caches, Log]:
-    """What the target read of the draft and what the rule made of it, under the settings."""
+    """The target's reading of the draft and the rule's verdict, under the settings."""
     context, target = state.context, decoder.target
     keys = fold_keys(fold_keys(state.keys, context.length), VERIFY)
     settings = bind_processors(context, decoder.target_model.info.vocab_size)
@@ -89,7 +89,7 @@ def commit(
     caches: Caches,
     logs: tuple[Log, Log],
 ) -> State:
-    """Appends what stands to each row, rewinds the caches, freezes the rows that ended."""
+    """Appends accepted tokens to each row, rewinds the caches, freezes rows that ended."""
     context, eos = state.context, decoder.target_model.info.eos
     verdict = _accept_unread(draft, verdict)
     room = context.room
@@ -130,10 +130,10 @@ def _keep_caches(
     accepted: jax.Array,
     path: jax.Array,
 ) -> Caches:
-    """The caches with the nodes that stand behind the text, as far as their models were fed them.
+    """The caches with the accepted nodes moved after the text, if they were fed.
 
-    The first `accepted` [B] of `path` [B, K] stand. Nodes are fed with all their ancestors: those
-    of the path that were are its first ones.
+    The first `accepted` [B] of `path` [B, K] are accepted. Nodes are fed with all their ancestors,
+    so the fed nodes of the path are its first ones.
     """
 
     def keep(name: str, path: jax.Array, count: jax.Array) -> Cache:
@@ -143,14 +143,14 @@ def _keep_caches(
     tree = decoder.drafter.spec.tree
     if tree and tree.fed:
         slots = jnp.take_along_axis(draft.node_slots, path, axis=1)
-        stands = jnp.arange(draft.width) < accepted[:, None]
-        fed = jnp.sum(stands & (slots >= 0), axis=1, dtype=jnp.int32)
+        is_accepted = jnp.arange(draft.width) < accepted[:, None]
+        fed = jnp.sum(is_accepted & (slots >= 0), axis=1, dtype=jnp.int32)
         kept |= {name: keep(name, slots, fed) for name in tree.fed}
     return {**caches, **kept}
 
 
 def _accept_unread(draft: Draft, verdict: Verdict) -> Verdict:
-    """The verdict with the draft itself in rows where it stands unread."""
+    """Accepts the whole draft in rows that skip verification."""
     read = draft.review
     drafted = jnp.pad(draft.tokens, ((0, 0), (0, verdict.tokens.shape[1] - draft.width)))
     return verdict.replace(
@@ -164,7 +164,7 @@ def _record(decoder: Decoder, state: State, outcome: Outcome, logs: tuple[Log, L
     """The trace with this round added; finished rows add nothing."""
     context, draft, verdict = state.context, outcome.draft, outcome.verdict
     reviewed = context.active & draft.review
-    # A drafter that does not say why it stopped had no other reason.
+    # A drafter without stop reasons stops for none other.
     drafting = {STOP: jnp.full_like(context.length, LENGTH)} | logs[0]
     values = {name: value * context.active for name, value in drafting.items()}
     values |= {name: value * reviewed for name, value in logs[1].items()}
@@ -179,9 +179,9 @@ def _record(decoder: Decoder, state: State, outcome: Outcome, logs: tuple[Log, L
     drafted_by = draft.drafted_by
     if verdict.path is not None:
         drafted_by = jnp.take_along_axis(drafted_by, verdict.path, axis=1, mode="clip")
-    stood = jnp.arange(verdict.tokens.shape[1]) < verdict.accepted[:, None]
+    is_accepted = jnp.arange(verdict.tokens.shape[1]) < verdict.accepted[:, None]
     room = ((0, 0), (0, verdict.tokens.shape[1] - drafted_by.shape[1]))
-    written_by = jnp.where(stood, jnp.pad(drafted_by, room) + FIRST_DRAFTER, TARGET)
+    written_by = jnp.where(is_accepted, jnp.pad(drafted_by, room) + FIRST_DRAFTER, TARGET)
     trace = add_round(
         state.trace, values, verdict.overlap * reviewed, draft.tokens, draft.drafted_by
     )

@@ -1,4 +1,4 @@
-"""What a decode is made of, and what it carries from round to round."""
+"""The static parts of a decode and its state between rounds."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class State(struct.PyTreeNode):
 
 
 class Generation(struct.PyTreeNode):
-    """What a decode returns."""
+    """The result of a decode."""
 
-    tokens: jax.Array  # [B, L] int32, trusted up to `length`
+    tokens: jax.Array  # [B, L] int32, valid up to `length`
     begin: jax.Array  # [B] int32: first generated position
     length: jax.Array  # [B] int32
     trace: Trace
@@ -51,7 +51,7 @@ class Generation(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class Decoder:
-    """A drafter, a reader and a rule with their models: everything static of a decode."""
+    """The static parts of a decode: drafter, reader, rule and models."""
 
     models: Models
     drafter: Drafter
@@ -60,7 +60,7 @@ class Decoder:
     reader: Reader = Whole()
     target: str = "target"
     layout: Layout | None = None  # None: everything on one device
-    room: int = 0  # slots beyond the longest output; 0: what a round may touch
+    room: int = 0  # slots beyond the longest output; 0: as many as a round may write
 
     def __post_init__(self) -> None:
         known, spec = dict(self.models), self.drafter.spec
@@ -78,8 +78,8 @@ class Decoder:
                     f"model {name!r} is {_kind(known[name])}, the target"
                     f" {_kind(self.target_model)}; they must be alike"
                 )
-            self._check_heard(name, known[name].info.frames)
-            if not spec.features:  # else it reads the target's states, not prompts
+            self._check_prompt_kind(name, known[name].info.frames)
+            if not spec.features:  # otherwise it reads the target's states, not prompts
                 check_same_prompts(name, known[name], self.target_model)
         target = self.target_model
         if isinstance(unwrap(target), Guided) and not self.reader.exact:
@@ -89,12 +89,12 @@ class Decoder:
             )
         if spec.features and (target.info.forced or target.info.frames):
             raise ValueError(
-                "the drafter reads the target's states, which none does of a target that listens or"
-                " forces what a text begins with"
+                "the drafter reads the target's states, which is impossible with a speech model or"
+                " a forced decoder prefix"
             )
 
-    def _check_heard(self, name: str, frames: Frames | None) -> None:
-        """Models read one prompt: all of them tokens, or all the same frames."""
+    def _check_prompt_kind(self, name: str, frames: Frames | None) -> None:
+        """Refuses models with different inputs: all read tokens, or all the same frames."""
         if frames != self.target_model.info.frames:
             raise ValueError(
                 f"model {name!r} reads {_read(frames)}, the target"
@@ -102,15 +102,15 @@ class Decoder:
             )
 
     def _check_exit(self, call: Call) -> None:
-        """The drafter runs other models whole, and of the target first layers or its read-out."""
+        """Refuses invalid calls of the target: only its first layers or read-out may draft."""
         if call.read_out:
             return  # no cache is touched
         own = call.model == self.target
         if call.exit is None:
             if own:
                 raise ValueError(
-                    f"the drafter's model is {self.target!r}, whose cache the verification needs as"
-                    " it was; it must be another one, or an early exit"
+                    f"the drafter's model is {self.target!r}, whose cache the verification needs"
+                    " unchanged; it must be another one, or an early exit"
                 )
             return
         if not own:
@@ -132,7 +132,7 @@ class Decoder:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What runs are counted of: the models, and early exits apart from the whole target."""
+        """The parts that runs are counted for: the models, and early exits separately."""
         return tuple(dict.fromkeys((*self.used, *parts(self.drafter.spec.calls))))
 
     @property
@@ -152,8 +152,8 @@ class Decoder:
     def ahead(self) -> int:
         """How far its calls write ahead (`count_ahead`).
 
-        The same in all decodes that share `room`, whose caches must be alike: no call begins
-        further back than that and one of catching up.
+        It is the same in all decodes that share `room`, because their caches must have one shape:
+        no call begins further back than that plus a catch-up call.
         """
         shared = 2 * (self.room + CHUNK) if self.room else 0
         return max(count_ahead(self.drafter, self.reader), shared)
@@ -161,16 +161,16 @@ class Decoder:
     def buffer(self, prompt_width: int) -> int:
         """Slots of the token buffer and the caches.
 
-        Beyond the longest output: what a last draft may touch, and one for the pending token.
+        Beyond the longest output: slots that a last draft may write, and one for the pending token.
         """
         head = len(self.target_model.info.prefix) or prompt_width
         return head + self.max_new_tokens + (self.room or self.drafter.spec.touched_slots)
 
 
 def count_ahead(drafter: Drafter, reader: Reader) -> int:
-    """Most slots beyond the first that a later call feeds that may have been written.
+    """Most slots that may be written beyond the first slot of a later call.
 
-    A round's writes, a catching-up call behind them, and as far back as a call begins.
+    Counts a round's writes, a catch-up call after them, and how far back a call begins.
     """
     spec = drafter.spec
     fed = [call.tokens for call in spec.calls]
@@ -210,16 +210,16 @@ def first_context(
     limit: jax.Array,
     options: Options,
 ) -> Context:
-    """The rows before the first round: what they begin with, whose last token is pending.
+    """The rows before the first round: their decoder prefix, whose last token is pending.
 
-    Of tokens among which the target has not chosen yet (`contracts.opening`) the first is there.
+    Of tokens that the target has yet to choose from (`contracts.opening`) it has the first.
     """
     rows, width = prompt.shape[:2]
-    begun = decoder.target_model.info.first_prefix
-    if begun:
+    prefix = decoder.target_model.info.first_prefix
+    if prefix:
         encoder_tokens, encoder_length = join_as_text(decoder.target_model, prompt, prompt_length)
-        head = jnp.broadcast_to(jnp.array(begun, jnp.int32), (rows, len(begun)))
-        length = jnp.full((rows,), len(begun), jnp.int32)
+        head = jnp.broadcast_to(jnp.array(prefix, jnp.int32), (rows, len(prefix)))
+        length = jnp.full((rows,), len(prefix), jnp.int32)
     else:
         encoder_tokens, encoder_length = prompt[:, :0], jnp.zeros_like(prompt_length)
         head, length = prompt, prompt_length

@@ -1,4 +1,4 @@
-"""Strategies: a drafter, a reader, a rule and sampling settings under a name, as a config has them.
+"""Strategies: a drafter, a reader, a rule and sampling settings under a config name.
 
 Fields and their checks come from the registered dataclasses (`contracts.registry`).
 """
@@ -37,7 +37,7 @@ RENAMED = {
     "copy_tree": "'prompt_lookup', with branches for a tree",
     "blockwise": "'medusa', with length for a chain",
 }
-"""Drafters that were names of their own."""
+"""Former names of drafters, and their replacements."""
 
 Settings = tuple[float, ...]
 """The values of `Drawing`, in the order of its fields."""
@@ -45,10 +45,10 @@ Settings = tuple[float, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Drawing:
-    """How tokens are drawn: the fields that every strategy has."""
+    """Sampling settings: the fields that every strategy has."""
 
     temperature: float = fields.number(0.0, bounds="[0, inf)", help="0: greedy")
-    top_k: int = fields.integer(0, least=0, help="likeliest tokens that stay; 0: all")
+    top_k: int = fields.integer(0, least=0, help="keep only the most probable tokens; 0: all")
     top_p: float = fields.number(1.0, bounds="(0, 1]", help="probability that stays; 1: all")
     min_p: float = fields.number(
         0.0, bounds="[0, 1]", help="share of the largest probability from which tokens stay; 0: all"
@@ -82,8 +82,8 @@ class Strategy:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
-    numbers: tuple[tuple[str, Number], ...] = ()  # one, or one for each arm
-    # Given as None it is the drafter's own, or whole; read, it is always there.
+    numbers: tuple[tuple[str, Number], ...] = ()  # one number, or one for each arm
+    # None becomes the drafter's own reader, or the whole target.
     reader: Reader = None  # pyright: ignore[reportAssignmentType]  # replaced in __post_init__
     min_p: float = 0.0
     typical_p: float = 1.0
@@ -109,7 +109,7 @@ class Strategy:
             )
 
     def _check_rule(self) -> None:
-        """Refuses a rule that would not notice what the drafter does."""
+        """Refuses a rule that does not support the drafter."""
         own = self.drafter.rule_type
         if own and not isinstance(self.rule, own):
             rule, drafter = RULES.name_of(type(self.rule)), DRAFTERS.name_of(type(self.drafter))
@@ -137,17 +137,17 @@ class Strategy:
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the target decodes alone, with all its layers."""
+        """Whether the target decodes without drafts, with all its layers."""
         return self.drafter.spec.width == 0 and self.reader.exact
 
     @property
     def target_widths(self) -> tuple[int, ...]:
-        """Drafted tokens that a target call may have room for."""
+        """The numbers of drafted tokens for which target calls are compiled."""
         return self.reader.widths(self.drafter.spec.width)
 
     @property
     def settings(self) -> Settings:
-        """What a baseline must share."""
+        """Settings that a baseline must share."""
         return tuple(getattr(self, name) for name in DRAWN)
 
     def decoder(
@@ -160,7 +160,7 @@ class Strategy:
     ) -> Decoder:
         """The static side of a decode with these models.
 
-        `invariant` is how many tokens every call of the target feeds; 0: as many as are needed.
+        `invariant`: tokens that every call of the target feeds; 0: as many as needed.
 
         Raises:
           ValueError: when they do not fit.
@@ -173,7 +173,7 @@ class Strategy:
         return Decoder(models, *parts, layout=layout, room=invariant)
 
     def _check_invariant(self, invariant: int) -> None:
-        """One call holds whatever a round may write, and runs all layers."""
+        """Refuses an invalid `invariant`: one call must cover a round's writes and all layers."""
         least = self.drafter.spec.touched_slots
         if invariant < least:
             raise ValueError(
@@ -192,7 +192,7 @@ class Strategy:
             )
 
     def options(self) -> Options:
-        """The traced side of the strategy."""
+        """The traced numbers of the strategy."""
         values = dict(self.numbers)
         for part in (self.drafter, self.rule, self.reader):
             values = fields.default_numbers(part) | values
@@ -211,27 +211,27 @@ def speculative(length: int = 4, model: str = "drafter", **settings: Any) -> Str
 
 
 def strategy(**given: Any) -> Strategy:
-    """A strategy from the fields that a config has: `strategy(drafter="neural", length=4)`.
+    """A strategy from its config fields: `strategy(drafter="neural", length=4)`.
 
     Raises:
-      UserError: when a field is unknown, missing, out of range, or of no use to the drafter.
+      UserError: when a field is unknown, missing, out of range, or does not apply to the drafter.
     """
     return from_config("", given)
 
 
 Method = Callable[[str, Mapping[str, Any]], Strategy]
-"""Makes the strategy called by a name of the fields that a config gives."""
+"""Builder of the strategy with a given name and config fields."""
 
 
 def from_config(
     name: str, spec: Mapping[str, Any], more: Mapping[str, Method] | None = None
 ) -> Strategy:
-    """The strategy that a config spells under `name`; `more` are drafters of other rooms.
+    """The strategy `name` of a config; `more` are drafters from other packages.
 
     Without a name the fields are arguments of a call.
 
     Raises:
-      UserError: when a field is unknown, missing, out of range, or of no use to the drafter.
+      UserError: when a field is unknown, missing, out of range, or does not apply to the drafter.
     """
     where = f"strategies.{name}." if name else ""
     more = dict(more or {})
@@ -262,9 +262,9 @@ def _build(where: str, drafter: str, spec: Mapping[str, Any]) -> Strategy:
 
 
 def _choose_best_rule(strategy: Strategy) -> Strategy:
-    """The strategy with the lossless rule that lets the most tokens stand.
+    """The strategy with the lossless rule that accepts the most tokens.
 
-    Where tokens are drawn that is block verification, which judges chains.
+    With sampling that is block verification, which only supports chains.
     """
     spec = strategy.drafter.spec
     if strategy.greedy or spec.tree or not spec.width:
@@ -273,7 +273,7 @@ def _choose_best_rule(strategy: Strategy) -> Strategy:
 
 
 def _known_fields(parts: tuple[type, ...]) -> dict[str, ConfigField]:
-    """The fields of a strategy made of these classes."""
+    """The config fields of a strategy built from these classes."""
     known: dict[str, ConfigField] = {}
     for cls in (*parts, Drawing):
         known |= config_fields(cls)
@@ -287,7 +287,7 @@ def check_values(
     who: str,
     names: tuple[str, ...] = ("drafter",),
 ) -> dict[str, Any]:
-    """The values of `known` fields that a config gives beside what `names` something.
+    """The values of the `known` fields in a config, other than those in `names`.
 
     Raises:
       UserError: when a field is unknown to `who`, missing, or its value not allowed.

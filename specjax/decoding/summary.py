@@ -19,11 +19,11 @@ class Statistics:
     tokens: int
     rounds: int  # rounds summed over rows
     drafted: int
-    accepted: int  # tested drafts that stood
-    tested: int  # positions that an acceptance test looked at
+    accepted: int  # tested drafts that were accepted
+    tested: int  # positions that an acceptance test covered
     overlap: float  # sum of min(p, q) over them
     calls: dict[str, int]  # runs by `Call.part`, summed over rows
-    widths: dict[int, int]  # target calls by the drafted tokens that they had room for
+    widths: dict[int, int]  # target calls by their width in drafted tokens
 
     @property
     def reviews(self) -> int:

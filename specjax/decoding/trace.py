@@ -1,7 +1,7 @@
-"""The record of a decode: every figure and table is computed from it.
+"""The record of a decode, from which every figure and table is computed.
 
-Numbers of a round lie in one array with a named column for each: the loop's own and whatever
-drafters and readers log. So a method adds a column without anybody's knowledge.
+Numbers of a round are in one array with named columns: the loop's own and those that drafters and
+readers log. So a method adds a column without changes elsewhere.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ DRAFTED, ACCEPTED, COMMITTED, REVIEWED, TESTED = OWN = (
     "reviewed",
     "tested",
 )
-"""The loop's own columns: tokens put before the target; of those, how many stood; tokens added, 0
-for a finished row; whether the target ran for the row; positions put to an acceptance test."""
+"""The loop's own columns: drafted tokens; accepted ones; committed tokens, 0 for a finished row;
+whether the target ran for the row; positions that were tested."""
 
 
 class Trace(struct.PyTreeNode):
     """Fixed-size record of a decode.
 
-    R is the largest possible number of rounds: each one commits at least one token. K is the
+    R is the largest possible number of rounds, as each commits at least one token. K is the
     drafter's width.
     """
 
@@ -92,7 +92,7 @@ class Trace(struct.PyTreeNode):
 
     @property
     def runs(self) -> dict[str, jax.Array]:
-        """Runs [] of the batch by `Call.part`: in every round those of the busiest row."""
+        """Runs [] of the batch by `Call.part`: the maximum over rows in every round."""
         return {part: runs.max(axis=0).sum() for part, runs in self._runs().items()}
 
     @property
@@ -127,7 +127,7 @@ def add_round(
     tokens: jax.Array,
     drafted_by: jax.Array,
 ) -> Trace:
-    """The trace with another round: values [B] by column, drafts [B, k] with k at most K.
+    """Adds a round to the trace: values [B] by column, drafts [B, k] with k at most K.
 
     Raises:
       ValueError: when there is no column of a name.

@@ -1,5 +1,5 @@
-"""Everything that proposes tokens: models, n-grams, copies, parallel heads, cascades of them.
+"""Drafters: models, n-grams, copies, parallel heads, and cascades of them.
 
-Each file is one drafter, registered under its config name (`contracts.registry.DRAFTERS`); what a
-drafter must give is said in `contracts.drafter`.
+Each file is one drafter, registered under its config name (`contracts.registry.DRAFTERS`);
+`contracts.drafter` defines their interface.
 """

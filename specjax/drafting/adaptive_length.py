@@ -1,8 +1,8 @@
-"""Adaptive draft length: what a row has seen of acceptance, and what another token is worth.
+"""Adaptive draft length, from a row's acceptance so far and the value of another token.
 
 Leviathan et al. (2023), Theorem 3.8 and section 3.5, evaluated inside the loop with the acceptance
-seen so far. Times are in target steps of one token; traced options say what a round costs and what
-to expect at first. Every row decides for itself, so its output does not depend on its batch.
+seen so far. Times are in target steps of one token; traced options give the cost of a round and the
+initial expectation. Every row decides for itself, so its output does not depend on its batch.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from specjax.contracts import fields
 from specjax.verification.fitted import doubling
 
 FIXED, ACCEPTANCE, BREAK_EVEN = ADAPT = ("fixed", "acceptance", "break_even")
-"""How long a draft gets: as long as it may; the best length for the acceptance seen so far; up to
-the token from which the product of its largest plain probabilities no longer pays for another."""
+"""Draft length: the longest; the best one for the acceptance so far; up to the token where the
+product of the largest plain probabilities no longer pays for another token."""
 
 COST, VERIFICATION, OVERHEAD = "cost", "verification", "overhead"
-"""Options: time of a drafter step (c); time that each drafted token adds to the target's call (0
-where a call takes as long at any width); what a round takes beyond one target step whatever it
-drafts."""
+"""Options: time of a drafter step (c); time that each drafted token adds to the target's call (0 if
+calls of any width take equally long); time of a round beyond one target step for any draft."""
 
 EXPECTED = "acceptance"
 """Option: the acceptance rate before any test."""
@@ -34,13 +33,13 @@ DEFAULTS = {COST: 0.05, VERIFICATION: 0.0, OVERHEAD: 0.0, EXPECTED: 0.7}
 _HELP = {
     COST: "time of a drafter step, in target steps",
     VERIFICATION: "time that a drafted token adds to the target's call, in target steps",
-    OVERHEAD: "time of a round beyond one target step, whatever it drafts",
+    OVERHEAD: "time of a round beyond one target step, for any draft",
     EXPECTED: "acceptance rate expected before any test",
 }
 
 
 def cost_field(option: str) -> Any:
-    """The config field of one of these options."""
+    """The config field of one of the cost options."""
     bounds = "(0, 1)" if option == EXPECTED else "[0, inf)"
     return fields.number(DEFAULTS[option], bounds=bounds, traced=option, help=_HELP[option])
 
@@ -58,30 +57,30 @@ def check_adaptive(values: Mapping[str, Any]) -> None:
 
 
 TRUST = 8.0
-"""Tests that the acceptance expected at first counts for."""
+"""Weight of the initially expected acceptance, in tests."""
 
 MEMORY = 0.95
 """Weight of earlier tests at each new one: some twenty tests are remembered."""
 
 
 class Running(struct.PyTreeNode):
-    """Acceptance tests of every row, the older ones counting less."""
+    """Exponentially weighted acceptance tests of every row."""
 
     accepted: jax.Array  # [B] float32
     tested: jax.Array  # [B] float32
 
     def after(self, accepted: jax.Array, tested: jax.Array) -> Running:
-        """With a round's tests [B] added; rows without any stay as they are."""
+        """Adds a round's tests [B]; rows without tests are unchanged."""
         kept = MEMORY**tested
         return Running(self.accepted * kept + accepted, self.tested * kept + tested)
 
     def acceptance(self, numbers: dict[str, jax.Array]) -> jax.Array:
-        """The acceptance rate [B] to expect: what was expected at first, corrected by the tests."""
+        """The expected acceptance rate [B]: the initial expectation, corrected by the tests."""
         return (numbers[EXPECTED] * TRUST + self.accepted) / (TRUST + self.tested)
 
 
 def empty_running(batch: int) -> Running:
-    """Before the first test."""
+    """The state before the first test."""
     zero = jnp.zeros((batch,), jnp.float32)
     return Running(zero, zero)
 
@@ -95,16 +94,16 @@ def speeds(running: Running, longest: int, numbers: dict[str, jax.Array]) -> jax
 
 
 def best_length(running: Running, longest: int, numbers: dict[str, jax.Array]) -> jax.Array:
-    """The draft length [B], one of `doubling`, that promises the most speed."""
+    """The draft length [B] among `doubling` with the highest expected speed."""
     known = jnp.array(doubling(longest), jnp.int32)
     return known[jnp.argmax(speeds(running, longest, numbers)[:, known - 1], axis=1)]
 
 
 def min_chance(running: Running, longest: int, numbers: dict[str, jax.Array]) -> jax.Array:
-    """The chance [B] that a draft stands, from which drafting on is worth its time.
+    """The acceptance probability [B] of a draft above which drafting on is worth its time.
 
-    Another token adds its time and, if the draft stands, `acceptance` tokens, each worth the time
-    that a token takes at the best speed to expect.
+    Another token adds its time and, if the draft is accepted, `acceptance` tokens, each worth the
+    time per token at the best expected speed.
     """
     speed = jnp.max(speeds(running, longest, numbers), axis=1)
     time = numbers[COST] + numbers[VERIFICATION]

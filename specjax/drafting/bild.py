@@ -1,4 +1,4 @@
-"""The small model of the Big Little Decoder: it drafts until it is unsure, and may end a text.
+"""The small model of the Big Little Decoder: drafts until it is unsure, and may end a text.
 
 Kim et al., "Speculative Decoding with Big Little Decoder" (2023), section 3.2
 (docs/methods/bild.md).
@@ -39,10 +39,10 @@ WINDOW = 10
 class Bild(Drafter):
     """Big Little Decoder: tokens of a small model until it is unsure.
 
-    The small model is `model`, or with `exit` so many of the target's first decoder layers. It
-    hands over before a token whose largest plain probability is below `fallback`, or after `length`
-    (W) tokens. An EOS, or the token that fills the row, ends the row without review unless
-    `verify_eos`. `compat="official"` is how the authors' code differs: the large model writes the
+    The small model is `model`, or the first `exit` decoder layers of the target. It hands over
+    before a token whose largest plain probability is below `fallback`, or after `length` (W)
+    tokens. An EOS, or the token that fills the row, ends the row without review unless
+    `verify_eos`. `compat="official"` matches the authors' code: the large model also writes the
     first token, and one more after a rollback.
     """
 
@@ -80,7 +80,7 @@ class Bild(Drafter):
 
     @property
     def reader(self) -> Reader:
-        """The target is not asked in rounds whose texts all end."""
+        """The reader skips the target in rounds whose texts all end."""
         return Fitted((self.length,), self.small.reader or Whole())
 
     def check(self, env: Env) -> None:
@@ -89,7 +89,7 @@ class Bild(Drafter):
     def begin(
         self, env: Env, caches: Caches, context: Context, prompt: PromptReading, keys: jax.Array
     ) -> tuple[Memory, Caches]:
-        """Whether [B] the round before threw drafts away."""
+        """Whether [B] the previous round rejected drafts."""
         return jnp.zeros(context.length.shape, bool) if self.official else (), caches
 
     def observe(self, memory: Memory, outcome: Outcome) -> Memory:
@@ -101,23 +101,23 @@ class Bild(Drafter):
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
         held = self._held(memory, context)
-        asked = context.replace(
+        small_context = context.replace(
             active=context.active & ~held, most=jnp.where(held, 0, context.most)
         )
         keeps = self.distance in OF_DISTRIBUTIONS
         draft, after, _, log = chain.draft(
-            self.small, env, caches, NOTHING, asked, keys, keeps_logits=keeps
+            self.small, env, caches, NOTHING, small_context, keys, keeps_logits=keeps
         )
         ended = self._ends(draft, context, env[self.model].info.eos)
         log[STOP] = jnp.where(held, HELD, jnp.where(ended, ENDED, log[STOP]))
         review = jnp.ones_like(ended) if self.verify_eos else ~ended
-        # A model that was not asked has not caught up: what it fed lies behind a gap.
+        # A model that was skipped has not caught up: its cache has a gap.
         cache, before = after[self.model], caches[self.model]
         cache = cache.replace(length=jnp.where(held, before.length, cache.length))
         return draft.replace(review=review), {**after, self.model: cache}, memory, log
 
     def _held(self, memory: Memory, context: Context) -> jax.Array:
-        """Rows [B] in which the large model goes on by itself."""
+        """Rows [B] in which the large model continues by itself."""
         if not self.official:
             return jnp.zeros_like(context.active)
         return context.active & ((context.length == context.begin) | memory)

@@ -1,10 +1,10 @@
-"""Drafts of a parallel proposer, whose distributions of all depths are known at once.
+"""Drafts of a parallel proposer, which gives the distributions of all depths at once.
 
 Tokens of a chain are drawn independently given the prefix, which the lossless rules allow: they
 test each token against the distribution it was drawn from (Stern et al. (2018),
 docs/methods/medusa.md). Nodes of a tree's level share the distribution of their depth, so they have
-the same children, the first of them where they have fewer: Cai et al., "Medusa" (2024), section
-2.1.2. B batch rows, K depths, G nodes, V vocabulary.
+the same children, or the first of them (Cai et al., "Medusa" (2024), section 2.1.2). B batch rows,
+K depths, G nodes, V vocabulary.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def draft(
     context: Context,
     keys: jax.Array,
 ) -> tuple[Draft, Caches, ProposerMemory, Log]:
-    """The chain or the tree."""
+    """The drafted chain or tree."""
     logits, state = proposer.open(env, caches, memory.own, context)
     log: Log = {}
     if proposer.shape:
@@ -77,8 +77,8 @@ def _chain(
 ) -> tuple[Draft, Log]:
     """Tokens [B, K], each from its own logits [B, K, V].
 
-    Of settings they obey what the committed tokens say, and how long the text is. No drafted token
-    changes the distributions: where the draft ends is known before any is drawn.
+    Settings depend only on the committed tokens and the length of the text. Drafted tokens do not
+    change the distributions, so the end of the draft is known before drawing.
     """
     options = context.options
     adjusted = bind_processors(context, logits.shape[-1]).in_parallel(logits)
@@ -163,7 +163,7 @@ def _best_tree(count: int, logits: jax.Array, context: Context) -> Draft:
 
 
 def _along_paths(shape: Shape, values: jax.Array) -> jax.Array:
-    """Of values [B, G] the sums along the paths to the nodes; none is above its parent's."""
+    """Sums of values [B, G] along the paths to the nodes; none exceeds its parent's."""
     levels = [values[:, : shape.level(0).stop]]
     for depth in range(1, shape.levels):
         nodes = np.array(shape.level(depth))

@@ -16,7 +16,7 @@ from specjax.verification.whole import Tree
 
 
 def branches_field() -> Any:
-    """The config field of how many continuations are drafted."""
+    """The config field of the number of continuations."""
     return fields.integer(1, help="continuations, which differ in first tokens; above 1: a tree")
 
 
@@ -34,13 +34,13 @@ def check_branches(branches: int, length: int) -> None:
 
 
 def branched_spec(branches: int, length: int, **others: Any) -> Spec:
-    """What is static of drafts of so many continuations of at most `length` tokens."""
+    """The static spec of drafts of several continuations of at most `length` tokens."""
     tree = TreeSpec(length) if branches > 1 else None
     return Spec(width=branches * length, tree=tree, **others)
 
 
 def branched_reader(branches: int) -> Reader | None:
-    """How the target must read them."""
+    """The reader of such drafts."""
     return Tree() if branches > 1 else None
 
 

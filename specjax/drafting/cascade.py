@@ -2,9 +2,9 @@
 
 Chen et al., "Cascade Speculative Drafting for Even Faster LLM Inference" (2024), Algorithm 1
 (docs/methods/cascade.md). `Reviewed` is its recursion: a model reviews what its inner drafter
-proposes and hands the result on as a draft. `Horizontal` is its inner loop: one drafter after
+proposes and returns the result as a draft. `Horizontal` is its inner loop: one drafter after
 another extends the draft. Both draft on a tentative prefix and rewind the caches of the models
-below them. `matrix.py` makes cascades of the two.
+below them. `matrix.py` builds cascades from the two.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from specjax.verification.lenient import SCORE
 from specjax.verification.speculative_sampling import SpeculativeSampling
 
 LAG = 2
-"""Tokens a reviewer is fed before a draft at least: after its whole draft stood it has not seen its
-own last one, nor the one that followed."""
+"""Fewest tokens that a reviewer is fed before a draft: after its whole draft was accepted it has
+seen neither its own last token nor the one that followed."""
 
 INNER, REVIEW = 0, 1
-"""Each folds its own number into a reviewer's keys."""
+"""Phases that fold their own numbers into a reviewer's keys."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Reviewed(Drafter):
     """The drafts of `inner`, reviewed by the model called `model`.
 
-    A draft is what stands and the model's own next token, drawn by the distribution that `rule`
-    induces; at temperature 0 the model's argmax. Around `Nothing` it is one autoregressive step.
-    `lag` tokens are fed before the inner draft; what else the model has not seen takes calls of its
-    own. The memory is that of `inner`, which observes its reviewer. A tree is reviewed in one call,
-    as the target does, and handed on as the chain that stands.
+    A draft is the accepted tokens and the model's own next token, drawn from the distribution that
+    `rule` induces; at temperature 0 the model's argmax. Around `Nothing` it is one autoregressive
+    step. `lag` tokens are fed before the inner draft; other unseen tokens take separate calls. The
+    memory is that of `inner`, which observes its reviewer. A tree is reviewed in one call, as by
+    the target, and returned as the accepted chain.
     """
 
     model: str
@@ -72,7 +72,7 @@ class Reviewed(Drafter):
             self._check_tree()
 
     def _check_tree(self) -> None:
-        """The law that a lenient review of a tree lets through is not known."""
+        """Refuses lenient reviews of trees, whose output distribution is unknown."""
         if not (self.rule.trees and self.rule.lossless):
             raise ValueError(f"{self.rule} cannot review trees inside a cascade; it must be exact")
         if self.inner.spec.tree and self.inner.spec.tree.fed:
@@ -152,10 +152,10 @@ class Reviewed(Drafter):
         length: jax.Array,
         options: Options,
     ) -> Draft:
-        """What stands and the model's own token, `length` [B] of them, as a chain."""
+        """The accepted tokens and the model's own token as a chain of `length` [B] tokens."""
         width = self.spec.width
         tokens, writer = verdict.tokens[:, :width], draft.drafted_by
-        # Greedily every token was certain, whatever the rule let through.
+        # With greedy decoding every token was certain, whatever the rule accepted.
         distribution: Distribution = OneHot(tokens)
         if not options.sampling.greedy:
             distribution = self.rule.distribution(draft, reading, options)
@@ -164,19 +164,19 @@ class Reviewed(Drafter):
             writer = jnp.take_along_axis(writer, path, axis=1)
             if not options.sampling.greedy:
                 distribution = _along(distribution, path, reading.logits.shape[-1])
-        stands = jnp.arange(width) < verdict.accepted[:, None]
+        is_accepted = jnp.arange(width) < verdict.accepted[:, None]
         writer = jnp.pad(writer, ((0, 0), (0, 1)))
         return Draft.chain(
             tokens,
             length,
             distribution,
-            drafted_by=jnp.where(stands, writer, len(self.inner.spec.writers)),
+            drafted_by=jnp.where(is_accepted, writer, len(self.inner.spec.writers)),
             aux={SCORE: compute_probability(reading.logits, tokens)} if self.scored else None,
         )
 
 
 def _along(distribution: Distribution, path: jax.Array, vocabulary: int) -> Categorical:
-    """Of the tokens behind the pending one and behind the nodes of a path [B, D]: [B, D + 1, V]."""
+    """Values [B, D + 1, V] after the pending token and after the nodes of a path [B, D]."""
     places = jnp.pad(path + 1, ((0, 0), (1, 0)))
     probs = distribution.categorical(vocabulary).probs
     return Categorical(jnp.take_along_axis(probs, places[..., None], axis=1))
@@ -184,7 +184,7 @@ def _along(distribution: Distribution, path: jax.Array, vocabulary: int) -> Cate
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A drafter that extends a draft until it has `until` tokens, or more: its last call may."""
+    """A drafter that extends a draft to at least `until` tokens; its last call may exceed it."""
 
     drafter: Drafter
     until: int
@@ -196,7 +196,7 @@ class Stage:
 
 
 class _Progress(struct.PyTreeNode):
-    """Carry of the drafting loops: a tentative prefix, and of its drafted part W what is known."""
+    """Carry of the drafting loops: a tentative prefix and its drafted part of width W."""
 
     tokens: jax.Array  # [B, L]
     length: jax.Array  # [B]
@@ -216,7 +216,7 @@ class Horizontal(Drafter):
 
     A stage is called while the draft is shorter than its `until`, which counts the tokens of all
     stages so far, and got longer by the last call. `greedy`: inner reviewers take the argmax and
-    last drafters the likeliest token whatever the target's temperature, so drafts are one-hot.
+    last drafters the most probable token at any target temperature, so drafts are one-hot.
     """
 
     stages: tuple[Stage, ...]
@@ -251,7 +251,7 @@ class Horizontal(Drafter):
         return most
 
     def _calls(self) -> tuple[Call, ...]:
-        """Of a draft whose calls are all full, and of models that only shorter ones need a call."""
+        """Calls of a draft of full calls; one call for models that only shorter drafts need."""
         calls, length = [], 0
         for stage in self.stages:
             spec = stage.drafter.spec
@@ -264,7 +264,7 @@ class Horizontal(Drafter):
 
     @property
     def scored(self) -> bool:
-        """Whether any stage gives scores."""
+        """Whether any stage returns scores."""
         return any(getattr(stage.drafter, "scored", False) for stage in self.stages)
 
     def begin(
@@ -344,7 +344,7 @@ class Horizontal(Drafter):
         context: Context,
         eos: tuple[int, ...],
     ) -> _Progress:
-        """The draft with that of one call behind it; rows that got none leave the stage."""
+        """Appends the draft of one call; rows without new tokens leave the stage."""
         count, place = draft.length, p.length - context.length
         length, writers = p.length + count, self.spec.writers
         writer = jnp.array([writers.index(name) for name in stage.drafter.spec.writers])

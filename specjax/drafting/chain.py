@@ -1,4 +1,4 @@
-"""A chain from a proposer: one token after another, up to a length or a stop.
+"""Draws a chain from a proposer, one token at a time, up to a length or a stop.
 
 Leviathan et al. (2023), Algorithm 1. Stop predicates look at the logits before a token is drawn,
 which keeps speculative sampling lossless. B batch rows, K drafted tokens, V vocabulary.
@@ -56,7 +56,7 @@ def draft(
     *,
     keeps_logits: bool = False,
 ) -> tuple[Draft, Caches, ProposerMemory, Log]:
-    """The chain; `keeps_logits` puts those of its tokens into `Draft.aux`, for the rule."""
+    """The drafted chain; `keeps_logits` stores its logits in `Draft.aux`, for the rule."""
     logits, state = proposer.open(env, caches, memory.own, context)
     progress = _empty(proposer, memory, context, logits, state, keeps_logits)
     drawing = _Drawing(proposer, env, memory, bind_processors(context, logits.shape[-1]), keys)
@@ -107,7 +107,7 @@ def _empty(
     state: Any,
     keeps_logits: bool,
 ) -> Progress:
-    """No token yet."""
+    """The progress before the first token."""
     rows, vocabulary = logits.shape
     zeros = jnp.zeros((rows, proposer.depth, vocabulary), jnp.float32)
     return Progress(
@@ -127,7 +127,7 @@ def _empty(
 
 @dataclasses.dataclass(frozen=True)
 class _Drawing:
-    """What all steps of a chain have in common."""
+    """The shared arguments of all steps of a chain."""
 
     proposer: Proposer
     env: Env
@@ -136,14 +136,14 @@ class _Drawing:
     keys: jax.Array  # [B]
 
     def feed(self, p: Progress, depth: int | None) -> tuple[jax.Array, Progress]:
-        """Feeds the last drafted token, at a known depth if given; its logits [B, V]."""
+        """Feeds the last drafted token, at a static depth if given; returns its logits [B, V]."""
         fed = jax.lax.dynamic_slice_in_dim(p.tokens, p.step - 1, 1, axis=1)
         nodes = Nodes(fed, p.step if depth is None else depth, p.tokens)
         logits, state = self.proposer.feed(self.env, p.state, nodes)
         return logits[:, 0], p.replace(state=state)
 
     def extend(self, p: Progress, logits: jax.Array) -> Progress:
-        """Appends the token drawn from logits [B, V] to the rows that go on."""
+        """Appends a token drawn from logits [B, V] to the rows that continue."""
         options, learned = self.settings.context.options, self.memory.learned
         going, numbers = p.going, options.numbers
         if learned is not None:

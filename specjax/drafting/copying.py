@@ -1,7 +1,7 @@
 """Copying from context: prompt lookup and Max-Gram.
 
 Chen et al., "Cascade Speculative Drafting" (2024), section 3 (Max-Gram); prompt lookup is its
-one-search form. Both search the prompt (the encoder input, too) and what was generated.
+one-search form. Both search the prompt (including encoder input) and the generated text.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def text(context: Context, spare: int) -> tuple[jax.Array, jax.Array]:
 
 
 def match_sizes(joined: jax.Array, length: jax.Array, pattern: jax.Array, most: int) -> jax.Array:
-    """How many tokens [B, N] that end at each place are the last ones of joined[:, :length].
+    """Length [B, N] of the match between tokens ending at each position and the last tokens.
 
-    At most min(most, pattern); 0 from the last place on. One sweep per suffix token over [B, N]
-    booleans: O(N) memory.
+    The last tokens of joined[:, :length], at most min(most, pattern); 0 from the last position on.
+    One sweep per suffix token over [B, N] booleans: O(N) memory.
     """
     count = joined.shape[1]
     padded = jnp.pad(joined, ((0, 0), (most, 0)), constant_values=NOT_A_TOKEN)
@@ -78,7 +78,7 @@ def match_sizes(joined: jax.Array, length: jax.Array, pattern: jax.Array, most: 
 def longest_match(
     joined: jax.Array, length: jax.Array, pattern: jax.Array, most: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Where the longest suffix of joined[:, :length] occurred before.
+    """The position of an earlier occurrence of the longest suffix of joined[:, :length].
 
     Returns `begin` [B], the position after the earliest of the longest matches, and `size` [B],
     the length of the match, at most min(most, pattern).
@@ -97,7 +97,7 @@ def copy_continuations(
 ) -> jax.Array:
     """`count` tokens [B, S, count] of joined [B, N] from each `begin` [B, S] on.
 
-    After the end of the text, `length` [B], they start over: the text repeats itself.
+    After the end of the text, `length` [B], they start over, as if the text repeated.
     """
     period = jnp.maximum(length[:, None] - begin, 1)[..., None]
     places = begin[..., None] + jnp.arange(count) % period
@@ -105,7 +105,7 @@ def copy_continuations(
 
 
 def pattern_length(context: Context) -> jax.Array:
-    """Tokens [B] a pattern may have: of an encoder-decoder row only generated ones."""
+    """Longest pattern [B]; for an encoder-decoder row only generated tokens."""
     if context.encoder_tokens.shape[1] == 0:
         return context.length
     return context.length - context.begin
@@ -114,11 +114,11 @@ def pattern_length(context: Context) -> jax.Array:
 @DRAFTERS.register("prompt_lookup", example={"length": 4, "longest": 8})
 @dataclasses.dataclass(frozen=True)
 class PromptLookup(Drafter):
-    """What followed the longest earlier occurrence of the last tokens; nothing without one."""
+    """The continuation of the longest earlier occurrence of the last tokens, if any."""
 
     length: int = fields.draft_length(help="drafted tokens")
     shortest: int = fields.integer(1, help="fewest tokens of a match")
-    longest: int = fields.integer(8, help="most tokens of a match that are looked at")
+    longest: int = fields.integer(8, help="most tokens of a match to compare")
     branches: int = branches_field()
 
     def __post_init__(self) -> None:
@@ -156,7 +156,7 @@ class PromptLookup(Drafter):
     def _continuations(
         self, joined: jax.Array, length: jax.Array, sizes: jax.Array
     ) -> tuple[list[jax.Array], list[jax.Array]]:
-        """What followed the longest matches, each with another first token, and how much of it."""
+        """Continuations of the longest matches with distinct first tokens, and their lengths."""
         sizes = jnp.where(sizes >= self.shortest, sizes, 0)
         following = jnp.roll(joined, -1, axis=1)
         tokens, counts = [], []
@@ -173,13 +173,13 @@ class PromptLookup(Drafter):
 class MaxGram(Drafter):
     """Copies after the longest match, again and again, then bigram steps (Max-Gram).
 
-    Always proposes exactly `length` tokens when `table` names a fitted n-gram table; without one
+    Always proposes exactly `length` tokens when `table` names a fitted n-gram table. Without one
     (None, from Python) the draft ends where nothing matches.
     """
 
     length: int = fields.draft_length(help="drafted tokens")
     table: str | None = fields.counts(optional=True)
-    longest: int = fields.integer(32, help="most tokens of a match that are looked at")
+    longest: int = fields.integer(32, help="most tokens of a match to compare")
 
     @property
     def spec(self) -> Spec:
@@ -232,7 +232,7 @@ class MaxGram(Drafter):
 
 
 def fill(tokens: jax.Array, copied: jax.Array, last: jax.Array, best: jax.Array) -> jax.Array:
-    """Replaces tokens [B, K] beyond `copied` by greedy bigram steps; `last` [B] comes before."""
+    """Replaces tokens [B, K] beyond `copied` by greedy bigram steps; `last` [B] precedes them."""
 
     def step(previous: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         index, token = at

@@ -1,4 +1,4 @@
-"""A block of tokens that reads the target's states, all from one call.
+"""Drafts a block of tokens from the target's states in one call.
 
 Chen et al., "DFlash: Block Diffusion for Flash Speculative Decoding" (2026)
 (docs/methods/dflash.md). The tokens are independent given the text, or each distribution is
@@ -57,7 +57,7 @@ class Block(OnTarget):
         if self.depth > config.longest:
             among = "" if config.anchor_first else ", the pending one among them"
             raise ValueError(
-                f"{self.asking}; {self.model!r} was trained on blocks of {config.block_size}"
+                f"{self.depth_words}; {self.model!r} was trained on blocks of {config.block_size}"
                 f" tokens{among}, so it must be at most {config.longest}"
             )
 

@@ -1,7 +1,7 @@
-"""What proposers by draft heads share: heads that fit, and the state that they read.
+"""Shared parts of proposers by draft heads: checks of heads, and the state they read.
 
-Of a trunk that is called for it, or of the target itself: then the state is the proposer's memory,
-left by the last verification (docs/methods/medusa.md).
+The state comes from a call of a trunk, or from the target's last verification; then it is the
+proposer's memory (docs/methods/medusa.md).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from specjax.models.heads import Heads, LoadedHeads, ResidualHeads
 from specjax.models.vocabularies import unwrap
 
 TARGET = "target"
-"""The model whose states are there without a call."""
+"""The model whose states are available without a call."""
 
 
 @dataclasses.dataclass(frozen=True)
 class DraftHeads(Proposer):
     """A proposer by heads on `trunk`. `heads` names the `LoadedHeads` in `params`.
 
-    On the target its memory is the target's last state [B, D] at the token before the pending one;
-    zeros where no token is before it.
+    On the target its memory is the target's state [B, D] at the token before the pending one; zeros
+    if there is no such token.
     """
 
     _: dataclasses.KW_ONLY
@@ -40,7 +40,7 @@ class DraftHeads(Proposer):
     layers: tuple[int, ...] = LATER  # of the target, known with the models (`of_models`)
 
     sequential: ClassVar[bool] = False
-    """Whether its heads read the tokens before theirs."""
+    """Whether its heads read the tokens before their own."""
 
     @property
     def trunk(self) -> str:
@@ -69,7 +69,7 @@ class DraftHeads(Proposer):
         return self.depth + 1
 
     def call(self, tokens: int, logits: int) -> Call:
-        """One of the trunk, or none but the read-out of the heads' states."""
+        """A call of the trunk, or only the read-out of the heads' states."""
         if self.on_target:
             return Call(self.trunk, logits, logits, read_out=True)
         return Call(self.trunk, tokens, logits)
@@ -92,7 +92,7 @@ class DraftHeads(Proposer):
         heads = loaded.heads
         if self.depth > heads.count:
             raise ValueError(
-                f"{self.asking}; {self.heads!r} holds {heads.count} heads, so it must be"
+                f"{self.depth_words}; {self.heads!r} holds {heads.count} heads, so it must be"
                 f" at most {heads.count}"
             )
         width = env[self.trunk].model.config.d_model
@@ -144,6 +144,6 @@ class DraftHeads(Proposer):
         if not self.on_target:
             return ()
         (states,) = outcome.reading.features
-        # The last token that was written is pending: the state is that of the one before it.
+        # The last written token is pending, so the state is that of the token before it.
         states = gather_accepted_states(states, outcome.verdict)
         return pick_last(states, outcome.committed).astype(memory.dtype)

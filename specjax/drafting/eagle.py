@@ -1,4 +1,4 @@
-"""One decoder layer that goes on from the target's states.
+"""Drafts with one decoder layer that continues from the target's states.
 
 Li et al., "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time
 Test" (2025); trees of the most probable nodes are EAGLE-2's (docs/methods/eagle.md).
@@ -34,7 +34,7 @@ class Eagle(OnTarget):
     def open(
         self, env: Env, caches: Caches, memory: TargetStates, context: Context
     ) -> tuple[jax.Array, Cache]:
-        """The last tokens of the text are fed exactly once."""
+        """Feeds the last tokens of the text, each exactly once."""
         model, cache = env[self.model], self.absorbed(env, caches, memory)
         cache = catch_up(model, cache, context, self.lag)
         tokens = window(context.tokens, cache.length, self.lag)
@@ -49,6 +49,6 @@ class Eagle(OnTarget):
     def close(
         self, env: Env, caches: Caches, state: Cache, context: Context, drafted: Progress | None
     ) -> tuple[Caches, dict[str, jax.Array], Log]:
-        """What was drafted is forgotten: it is fed again, with the target's states, if accepted."""
+        """Discards drafted entries; accepted tokens are fed again with the target's states."""
         length = jnp.minimum(state.length, context.length)
         return {**caches, self.model: state.replace(length=length)}, {}, {}

@@ -1,7 +1,7 @@
-"""The target's own first decoder layers as proposer, on its weights and its cache.
+"""Drafts with the target's own first decoder layers, on its weights and cache.
 
 Kim et al., "Speculative Decoding with Big Little Decoder" (2023), section 3.5.2, under any rule
-(docs/methods/early_exit.md). The target goes on from their states (`verification.whole`).
+(docs/methods/early_exit.md). The target continues from their states (`verification.whole`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from specjax.verification.whole import STATES, Resumed
 
 
 class ExitState(struct.PyTreeNode):
-    """The target's cache, and the states that its first layers gave."""
+    """The target's cache, and the states of its first layers."""
 
     cache: Cache
     states: jax.Array  # [B, K + 1, D] of the tokens fed
@@ -40,7 +40,7 @@ class ExitState(struct.PyTreeNode):
 class EarlyExit(Proposer):
     """Tokens of the target's own first `exit` decoder layers."""
 
-    model: str = "target"  # another one is refused, but not here
+    model: str = "target"  # other targets are refused elsewhere
     _: dataclasses.KW_ONLY
     exit: int = fields.integer(help="decoder layers that draft")
 
@@ -52,7 +52,7 @@ class EarlyExit(Proposer):
 
     @property
     def lag(self) -> int:
-        """The target's own cache lacks the pending token only."""
+        """The target's own cache lacks only the pending token."""
         return 1
 
     def call(self, tokens: int, logits: int) -> Call:
@@ -89,9 +89,9 @@ class EarlyExit(Proposer):
         context: Context,
         drafted: Progress | None,
     ) -> tuple[Caches, dict[str, jax.Array], Log]:
-        """Feeds the last token too, from whose state the target goes on; nothing is drafted of it.
+        """Feeds the last token too, because the target continues from its state.
 
-        One pointer serves all layers, so it goes back to where it was.
+        All layers share one pointer, so it is reset afterwards.
         """
         assert drafted is not None  # it `lacks` trees
 
@@ -103,7 +103,7 @@ class EarlyExit(Proposer):
             _, state = self.feed(env, p.state, Nodes(fed, p.step, p.tokens))
             return p.replace(state=state, step=p.step + 1)
 
-        # A row alone would feed it so, unless a predicate ended the draft after it.
+        # A single row would feed it the same way, unless a predicate ended the draft after it.
         runs = {self.last_calls[0].part: drafted.length + 1 - drafted.calls}
         state = jax.lax.while_loop(lacking, feed, drafted).state
         cache = state.cache.replace(length=caches[self.model].length)

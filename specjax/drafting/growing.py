@@ -1,9 +1,9 @@
-"""Trees of a proposer, grown level by level from the distributions after the level above.
+"""Grows trees from a proposer, level by level.
 
-Levels end where no row needs another: at the end of the rows, or of all paths of their texts.
-Cai et al. (2024) and Chen et al., "Sequoia" (2024) for trees of a fixed shape; Li et al.,
-"EAGLE-2" (2024) for those of the most probable nodes (docs/methods/trees.md). B batch rows, G nodes
-of the tree, D distributions, W most children of a node, V vocabulary.
+Growing ends when no row needs another level: at the row's limit, or at the end of all paths. Cai et
+al. (2024) and Chen et al., "Sequoia" (2024) for trees of a fixed shape; Li et al., "EAGLE-2" (2024)
+for those of the most probable nodes (docs/methods/trees.md). B batch rows, G nodes of the tree, D
+distributions, W most children of a node, V vocabulary.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 
 class TreeProgress(struct.PyTreeNode):
-    """Carry: the levels so far; what is not grown holds zeros."""
+    """Carry: the levels so far; nodes that are not grown are zeros."""
 
     tokens: jax.Array  # [B, G] int32
     ended: jax.Array  # [B, G] bool: the text ends with the node or above it
     drawn: jax.Array | None  # [B, D, W] int32: of each distribution; None: certain tokens
     probs: jax.Array | None  # [B, D, V] float32; None: certain tokens
     score: jax.Array | None  # [B, G] float32: logarithm of the drafter's probability of the path
-    levels: jax.Array  # [B] int32: those that the row needed, the drafter's calls
-    going: jax.Array  # [B] bool: it needs the next one
+    levels: jax.Array  # [B] int32: levels that the row needed, the drafter's calls
+    going: jax.Array  # [B] bool: the row needs the next level
     state: Any  # of the proposer
 
 
@@ -58,7 +58,7 @@ def draft(
     context: Context,
     keys: jax.Array,
 ) -> tuple[Draft, Caches, ProposerMemory, Log]:
-    """The tree, or its most probable nodes; each row has the levels that it needed itself."""
+    """The tree, or its most probable nodes; each row has only the levels that it needed."""
     logits, state = proposer.open(env, caches, memory.own, context)
     growth = _Growth(proposer, shape, env, bind_processors(context, logits.shape[-1]), keys)
     grown = growth.level_and_below(0, logits[:, None], growth.nothing(logits, state))
@@ -73,7 +73,7 @@ def draft(
 
 @dataclasses.dataclass(frozen=True)
 class _Growth:
-    """What all levels of a tree have in common."""
+    """The shared arguments of all levels of a tree."""
 
     proposer: Proposer
     shape: Shape
@@ -87,14 +87,14 @@ class _Growth:
 
     @property
     def certain(self) -> bool:
-        """Whether the most probable tokens are the children, not draws.
+        """Whether children are the most probable tokens, not samples.
 
-        To choose among drawn nodes by their probability would make the chosen ones other draws.
+        Choosing among sampled nodes by their probability would change their distribution.
         """
         return self.context.options.sampling.greedy or self.proposer.nodes > 0
 
     def nothing(self, logits: jax.Array, state: Any) -> TreeProgress:
-        """No level yet."""
+        """The progress before the first level."""
         shape, (rows, vocabulary) = self.shape, logits.shape
         count, scored = len(shape.inner) + 1, self.proposer.nodes > 0
         return TreeProgress(
@@ -136,7 +136,7 @@ class _Growth:
         return self.proposer.feed(self.env, grown.state, fed)
 
     def _level(self, depth: int, logits: jax.Array, grown: TreeProgress) -> TreeProgress:
-        """With the nodes of a level, from the logits [B, m, V] after their parents."""
+        """Adds the nodes of a level, from the logits [B, m, V] after their parents."""
         shape, sampling = self.shape, self.context.options.sampling
         nodes = np.array(shape.level(depth))
         parents = np.array(shape.parents)[nodes]
@@ -173,9 +173,9 @@ class _Growth:
 
 
 def _placement(shape: Shape, depth: int, length: jax.Array) -> dict[str, jax.Array]:
-    """Where the fed nodes of a level and those before them are, and which of them they see.
+    """The placement of the fed nodes of a level and of those before them.
 
-    Nothing where these are a chain, as far as a model goes by default. `length` [B] of the texts.
+    None if they form a chain, which is a model's default. `length` [B] is that of the texts.
     """
     before = [node for node in shape.inner if shape.depths[node] <= depth]
     if len(before) == depth + 1:
@@ -210,7 +210,7 @@ def _put(rows: jax.Array, values: jax.Array, first: int) -> jax.Array:
 
 
 def log_probability(logits: jax.Array, sampling: Sampling) -> jax.Array:
-    """Of every token; a greedy drafter's plain one, which is not certain of its argmax."""
+    """Log probability of every token; the plain one of a greedy drafter, not one-hot."""
     if sampling.greedy:
         return jax.nn.log_softmax(logits, axis=-1)
     return jnp.log(adjust(logits, sampling))
@@ -219,8 +219,8 @@ def log_probability(logits: jax.Array, sampling: Sampling) -> jax.Array:
 def select_most_probable(draft: Draft, score: jax.Array, count: int) -> Draft:
     """The tree's `count` nodes of largest score [B, K], in their order; tokens must be certain.
 
-    No node scores more than its parent, and of equals the first count: parents are kept. Those at
-    and beyond the draft's length come last.
+    No node scores higher than its parent, and ties go to the first one, so parents are kept. Nodes
+    at and beyond the draft's length come last.
     """
     score = jnp.where(jnp.arange(draft.width) < draft.length[:, None], score, -jnp.inf)
     return select_nodes(draft, jnp.sort(jax.lax.top_k(score, count)[1], axis=1))

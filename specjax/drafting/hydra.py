@@ -1,4 +1,4 @@
-"""Heads on the target, each of which reads the tokens of its path before its own.
+"""Drafts with heads on the target that read the previous tokens of their path.
 
 Ankner et al., "Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding" (2024)
 (docs/methods/medusa.md).

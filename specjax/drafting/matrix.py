@@ -28,10 +28,10 @@ from specjax.verification.lenient import Lenient
 from specjax.verification.speculative_sampling import SpeculativeSampling
 
 SAMPLED, GREEDY = REVIEWERS = ("sampled", "greedy")
-"""How inner reviewers choose."""
+"""Sampling modes of inner reviewers."""
 
 BRANCHED = ("prompt_lookup", "bigram", "unigram")
-"""Those whose drafts are trees with `branches` above 1, which a model reviews on their own."""
+"""Drafters whose drafts with `branches` above 1 are trees, each reviewed by itself."""
 
 EXAMPLE = {"drafters": ("drafter", "max_gram"), "matrix": ((2, 2), (0, 1))}
 
@@ -41,11 +41,10 @@ EXAMPLE = {"drafters": ("drafter", "max_gram"), "matrix": ((2, 2), (0, 1))}
 class Cascade(Drafter):
     """Drafters that review and extend each other's drafts, by a matrix K.
 
-    `drafters` names models from the largest to the smallest; the last may be a
-    drafter without a model (`last_drafters`). Row 1
-    of `matrix` [n, n], upper triangular, is the target's, row i + 1 that of drafter i where it
-    reviews; entry j says how many tokens drafter j adds to that reviewer's draft: of a tree, how
-    deep it is. Each of its `branches` is a chain from the root.
+    `drafters` names models from the largest to the smallest; the last may be a drafter without a
+    model (`last_drafters`). Row 1 of `matrix` [n, n], upper triangular, is the target's, row i + 1
+    that of drafter i where it reviews; entry j is the number of tokens that drafter j adds to that
+    reviewer's draft, or the depth of a tree. Each of its `branches` is a chain from the root.
 
     Raises:
       ValueError: when drafters or matrix do not fit.
@@ -69,15 +68,15 @@ class Cascade(Drafter):
         check_matrix(self.matrix, len(self.drafters))
         if self.branches > 1:
             check_tree(self)
-        _ = self.combined  # a member that does not fit says so now
+        _ = self.combined  # raises for members that do not fit
 
     @functools.cached_property
     def combined(self) -> Horizontal:
-        """The drafter that the matrix means."""
+        """The combined drafter of the matrix."""
         return Horizontal(self._stages(0), greedy=self.reviewers == GREEDY)
 
     def _reviewed(self, row: int) -> Drafter:
-        """What drafts for the reviewer of a row other than the first."""
+        """The drafter below the reviewer of a row other than the first."""
         if self.branches > 1 and self.matrix[row][-1]:
             return self._tree(self.matrix[row][-1])
         stages = self._stages(row)
@@ -106,7 +105,7 @@ class Cascade(Drafter):
         return DRAFTERS[self.drafters[-1]].cls(widths=widths)
 
     def _lag(self, column: int) -> int:
-        """With the tokens that later models add in the same row, as far as a catch-up feeds."""
+        """Adds the tokens of later models in the same row, up to a catch-up call's width."""
         names = self.drafters
         last = last_drafters()
         models = [j for j in range(column + 1, len(names)) if names[j] not in last]
@@ -144,7 +143,7 @@ class Cascade(Drafter):
 
 
 def last_drafters() -> tuple[str, ...]:
-    """Registered drafters of chains that need no model, nor another field than their length."""
+    """Registered drafters of chains with only a length and without a model."""
     found = []
     for name, entry in DRAFTERS.items():
         known = fields.config_fields(entry.cls)
@@ -157,7 +156,7 @@ def last_drafters() -> tuple[str, ...]:
 
 
 def check_drafters(drafters: tuple[str, ...]) -> None:
-    """Refuses names of which no cascade can be made.
+    """Refuses invalid names of a cascade's drafters.
 
     Raises:
       ValueError: saying what they must be.
@@ -172,7 +171,7 @@ def check_drafters(drafters: tuple[str, ...]) -> None:
 
 
 def check_matrix(matrix: tuple[tuple[int, ...], ...], count: int) -> None:
-    """Refuses a matrix that is not upper triangular or with which nothing is drafted.
+    """Refuses a matrix that is not upper triangular or drafts nothing.
 
     Raises:
       ValueError: saying what it must be.
@@ -190,7 +189,7 @@ def check_matrix(matrix: tuple[tuple[int, ...], ...], count: int) -> None:
 
 
 def check_tree(cascade: Cascade) -> None:
-    """Refuses trees that no model reviews on their own, or not exactly.
+    """Refuses trees that are not reviewed by themselves, or not exactly.
 
     Raises:
       ValueError: saying what must be.

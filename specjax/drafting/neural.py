@@ -1,4 +1,4 @@
-"""A language model as proposer.
+"""Drafts with a language model.
 
 Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2023), Algorithm 1;
 trees: Chen et al., "Sequoia" (2024) and Li et al., "EAGLE-2" (2024) (docs/methods/trees.md).
@@ -59,6 +59,6 @@ class Neural(Proposer):
     def close(
         self, env: Env, caches: Caches, state: Cache, context: Context, drafted: Progress | None
     ) -> tuple[Caches, dict[str, jax.Array], Log]:
-        if drafted is None:  # the cache holds the nodes of a tree after its pointer
+        if drafted is None:  # the cache has the nodes of a tree after its pointer
             state = state.replace(length=jnp.minimum(state.length, context.length))
         return {**caches, self.model: state}, {}, {}

@@ -51,8 +51,8 @@ def bigram_logits(table: Table, previous: jax.Array) -> jax.Array:
 
     Unseen contexts back off to the unigram.
 
-    Successors beyond the M kept ones are counted as unseen, so this is exactly what tokens
-    are drawn from, normalized over what the table holds.
+    Successors beyond the M stored ones count as unseen, so this is exactly the distribution that
+    tokens are drawn from, normalized over the table.
     """
     vocabulary, delta = table["unigram"].shape[0], table["smoothing"]
     ids, counts = table["ids"][previous], table["counts"][previous]
@@ -65,9 +65,9 @@ def bigram_logits(table: Table, previous: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class _Counted(Drafter):
-    """Tokens of an n-gram distribution, adjusted like the target's: at temperature 0 the argmax.
+    """Tokens of an n-gram distribution under the target's settings: at temperature 0 the argmax.
 
-    The nodes of a tree are the most probable successors, whatever the temperature.
+    The nodes of a tree are the most probable successors at any temperature.
     """
 
     length: int | None = length_field()
@@ -82,7 +82,7 @@ class _Counted(Drafter):
 
     @property
     def shape(self) -> Shape | None:
-        """The tree; None: a chain."""
+        """The shape of the tree; None: a chain."""
         return None if self.length else make_shape(self.widths, self.parents)
 
     @property
@@ -189,8 +189,8 @@ class Bigram(_Counted):
 def successors(table: Table, previous: jax.Array, count: int) -> jax.Array:
     """The `count` most probable successors [B, N, count] of previous [B, N], all different.
 
-    Those that were seen, the most frequent first; then, as unseen ones are all equally probable by
-    the counts of pairs, the most frequent tokens of all.
+    First the seen successors by frequency, then the most frequent tokens of all, because unseen
+    successors are equally probable by the counts of pairs.
     """
     ids, counts = table["ids"][previous, :count], table["counts"][previous, :count]
     often = largest(table["unigram"], count)

@@ -1,4 +1,4 @@
-"""What proposers are fed, and what they remember between rounds."""
+"""Inputs of proposers, and their memory between rounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specjax.drafting.online import Learned
 
 @dataclasses.dataclass(frozen=True)
 class Nodes:
-    """Drafted tokens that a proposer is fed, of which it gives what follows.
+    """Drafted nodes that are fed to a proposer for their next-token logits.
 
     B batch rows, m nodes, K drafted tokens so far, D tokens of a path.
     """
@@ -31,7 +31,7 @@ class Nodes:
 
     @property
     def path(self) -> jax.Array:
-        """The drafted tokens [B, m, D] up to and with each node; the first `depth` count."""
+        """The drafted tokens [B, m, D] up to and including each node; the first `depth` count."""
         if self.paths is not None:
             return self.drafted[:, self.paths]
         known = isinstance(self.depth, int)
@@ -39,7 +39,7 @@ class Nodes:
 
 
 class ProposerMemory(struct.PyTreeNode):
-    """What rows remember between rounds; None: nothing of the kind."""
+    """Memory of rows between rounds; None for parts that are unused."""
 
     own: Memory  # of the proposer
     seen: Running | None  # of acceptance, for adaptive lengths
@@ -47,4 +47,4 @@ class ProposerMemory(struct.PyTreeNode):
 
 
 NOTHING = ProposerMemory((), None, None)
-"""Of a proposer that remembers nothing."""
+"""The memory of a proposer without memory."""

@@ -1,4 +1,4 @@
-"""Drafting nothing: speculative decoding with K = 0 is autoregressive decoding."""
+"""The empty drafter: speculative decoding with K = 0 is autoregressive decoding."""
 
 from __future__ import annotations
 

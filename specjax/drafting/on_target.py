@@ -1,9 +1,9 @@
-"""What proposers on the target's features share: its states, round by round, in a cache.
+"""Shared parts of proposers on the target's features: its states in the drafter's cache.
 
 After each round the target's states at the accepted tokens go to the cache of the proposer's model.
-One that goes on from its own states feeds those tokens again (Li et al., "EAGLE-3: Scaling up
+A model that continues from its own states feeds those tokens again (Li et al., "EAGLE-3: Scaling up
 Inference Acceleration of Large Language Models via Training-Time Test" (2025),
-docs/methods/eagle.md); one that drafts in parallel does not (docs/methods/dflash.md).
+docs/methods/eagle.md); a model that drafts in parallel does not (docs/methods/dflash.md).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from specjax.models.vocabularies import unwrap
 
 
 class TargetStates(struct.PyTreeNode):
-    """What the target computed in the last round."""
+    """States of the target from the last round."""
 
     features: jax.Array  # [B, lag, F * E]
-    slot: jax.Array  # [B] int32 of the first of them; -1: there was none before the text
+    slot: jax.Array  # [B] int32 of the first of them; -1: none before the text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class OnTarget(Proposer):
     layers: tuple[int, ...] = LATER  # of the target, known with the models (`of_models`)
 
     drives: ClassVar[type[FeatureDrafter]]
-    """What its model is."""
+    """The class of its model."""
 
     keeps_nodes = False
 
@@ -59,7 +59,7 @@ class OnTarget(Proposer):
 
     @property
     def lag(self) -> int:
-        """Most tokens that a round writes and the target has read."""
+        """Most tokens that a round commits and the target has read."""
         return self.depth + 1
 
     def of_models(self, models: Models) -> Self:
@@ -101,7 +101,7 @@ class OnTarget(Proposer):
         super().check(env)
 
     def _feature_drafter(self, env: Env) -> FeatureDrafter:
-        """The model, of the kind that it must be."""
+        """The feature drafter model, after a check of its family."""
         model = unwrap(env[self.model].model)
         if not isinstance(model, self.drives):
             known = (name for name, entry in FAMILIES.items() if entry.cls.model is self.drives)
@@ -137,13 +137,13 @@ class OnTarget(Proposer):
         return TargetStates(features, outcome.context.length - 1)
 
     def absorbed(self, env: Env, caches: Caches, memory: TargetStates) -> Cache:
-        """The model's cache with the target's states of the last round."""
+        """Adds the target's states of the last round to the model's cache."""
         model, own = env[self.model], self._feature_drafter(env)
         return own.absorb(model.params, caches[self.model], memory.features, memory.slot)
 
 
 def gather_accepted_states(states: jax.Array, verdict: Verdict) -> jax.Array:
-    """Of states [B, K + 1, D] those of the pending token and then of the accepted ones."""
+    """Selects from states [B, K + 1, D] those of the pending and the accepted tokens."""
     if verdict.path is None:
         return states
     read = jnp.pad(verdict.path + 1, ((0, 0), (1, 0)))
@@ -151,10 +151,10 @@ def gather_accepted_states(states: jax.Array, verdict: Verdict) -> jax.Array:
 
 
 def refuse_feature_drafter(env: Env, name: str) -> None:
-    """Refuses a model that drafts with a target's states only, where none are given.
+    """Refuses a feature drafter in a drafter that provides no target states.
 
     Raises:
-      ValueError: naming the drafters that give them.
+      ValueError: naming the drafters that provide them.
     """
     model = unwrap(env[name].model)
     if isinstance(model, FeatureDrafter):

@@ -1,8 +1,8 @@
-"""A drafter that learns between rounds: a bias on its logits, moved towards the target.
+"""Online adaptation between rounds: a bias on the drafter's logits, moved towards the target.
 
-The gradient of a divergence between the target's distribution p and the drafter's q, at the
-positions that the last round put to the test (docs/methods/online.md; the idea of Liu et al.,
-"Online Speculative Decoding" (2023), within a text). Every row learns for itself.
+Follows the gradient of a divergence between the target's distribution p and the drafter's q, at the
+positions that the last round tested (docs/methods/online.md; the idea of Liu et al., "Online
+Speculative Decoding" (2023), within a text). Every row learns for itself.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ GRADIENTS = {
     TV_CE: tv_ce_gradient,
     "top_k": top_k_gradient,
 }
-"""By the names that training has for the divergences (`training.loss`)."""
+"""Gradients by the names of the divergences in `training.loss`."""
 
 DEFAULT = "forward_kl"
 
 
 def rate_field() -> Any:
-    """The config field of the rate; without one nothing is learned."""
+    """The config field of the learning rate; without one nothing is learned."""
     return fields.number(
         None,
         bounds="[0, inf)",
@@ -96,8 +96,8 @@ def rate_field() -> Any:
 
 
 def divergence_field() -> Any:
-    """The config field of what the steps lessen."""
-    said = "divergence from the target that the steps lessen"
+    """The config field of the divergence that the steps reduce."""
+    said = "divergence from the target that the steps reduce"
     return fields.choice(tuple(GRADIENTS), DEFAULT, help=said)
 
 
@@ -112,15 +112,15 @@ def check_online(values: Mapping[str, Any]) -> None:
 
 
 class Learned(struct.PyTreeNode):
-    """What every row has learned, and what it drafted from in the last round."""
+    """The learned bias of every row, and its draft distributions of the last round."""
 
     bias: jax.Array  # [B, V] float32, added to the drafter's logits
     drafted: jax.Array  # [B, K, V] float32: plain probabilities, the bias included
 
     def after(self, outcome: Outcome, divergence: str) -> Learned:
-        """With a step for the positions of a round that were tested; the others say nothing.
+        """Takes a step for the tested positions of a round and ignores the others.
 
-        Behind a rejected token the target has read a text that it did not write.
+        After a rejected token the target has read a text that it did not write.
         """
         width = self.drafted.shape[1]
         p = jax.nn.softmax(outcome.reading.logits[:, :width], axis=-1)
@@ -133,7 +133,7 @@ class Learned(struct.PyTreeNode):
 
 
 def empty_learned(rows: int, width: int, vocabulary: int) -> Learned:
-    """Before the first round of drafts of up to `width` tokens."""
+    """The state before the first round of drafts of up to `width` tokens."""
     return Learned(
         jnp.zeros((rows, vocabulary), jnp.float32),
         jnp.zeros((rows, width, vocabulary), jnp.float32),

@@ -1,4 +1,4 @@
-"""The proposer contract: what gives next-token distributions, drawn as a chain or as a tree.
+"""The proposer contract: next-token distributions that are drawn as a chain or a tree.
 
 A proposer is written once. `length` draws a chain from it (`chain`), `widths` or `parents` a tree
 of a fixed shape and `nodes` one of the most probable nodes (`growing`); a parallel proposer, which
@@ -61,8 +61,8 @@ from specjax.sampling import confidence, entropy
 from specjax.verification.whole import Tree
 
 LAG = 2
-"""Tokens fed first: after a whole accepted draft a model has seen neither its last token nor the
-one that followed."""
+"""Tokens that a round feeds first: after a fully accepted draft a model has seen neither its last
+token nor the one that followed."""
 
 TREE_FIELDS = ("widths", "parents", "nodes")
 
@@ -80,12 +80,12 @@ CHAIN_FIELDS = (*_REFUSED_BY_TREES, COST, VERIFICATION, OVERHEAD, EXPECTED, DIVE
 
 @dataclasses.dataclass(frozen=True)
 class Proposer(Drafter):
-    """A drafter by next-token distributions; subclasses give them, the fields say the shape.
+    """A drafter by next-token distributions; subclasses provide them, fields set the shape.
 
-    `adapt` shortens a chain by what `adaptive_length` expects of the row, from the acceptance that
-    its memory holds. `online_rate` names the option by which the memory's bias on the logits
-    follows the target (`online`): tokens are drawn from, and tested against, the sum, as settings
-    adjust it; what is learned is of models without settings.
+    `adapt` shortens a chain by the expectation of `adaptive_length`, from the acceptance in the
+    row's memory. `online_rate` names the option by which the memory's bias on the logits follows
+    the target (`online`). Tokens are drawn from, and tested against, the sum after the settings;
+    the bias is learned from distributions without settings.
     """
 
     length: int | None = length_field()
@@ -114,21 +114,21 @@ class Proposer(Drafter):
     online_divergence: str = divergence_field()
 
     parallel: ClassVar[bool] = False
-    """Whether `open` gives the distributions of all depths at once; nothing is fed then."""
+    """Whether `open` returns the distributions of all depths at once, without feeding."""
 
     corrected: ClassVar[bool] = False
     """Whether `open` makes the only call, of whose outputs `feed` gives the distributions."""
 
     unrolled: ClassVar[bool] = False
-    """Whether `feed` must know the depth of what it is fed while it is traced."""
+    """Whether `feed` needs a static depth of the fed nodes."""
 
     lacks: ClassVar[tuple[str, ...]] = ()
-    """Fields that it does not have: `TREE_FIELDS` of one that drafts chains only."""
+    """Unsupported fields: `TREE_FIELDS` for a drafter of chains only."""
 
     keeps_nodes: ClassVar[bool] = True
-    """Whether its cache keeps the nodes of a tree that are accepted, which are fed again else."""
+    """Whether its cache keeps accepted nodes of a tree; otherwise they are fed again."""
 
-    # What a proposer says and gives.
+    # Interface of subclasses.
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ class Proposer(Drafter):
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """Parameter trees that it reads and that are no model's."""
+        """Parameter trees that it reads other than models'."""
         return ()
 
     @property
@@ -151,17 +151,17 @@ class Proposer(Drafter):
         return LAG
 
     def call(self, tokens: int, logits: int) -> Call | None:
-        """Its call that feeds so many tokens and reads so many distributions; None: it has none."""
+        """The call that feeds `tokens` and reads `distributions`; None without a model."""
         return Call(self.models[0], tokens, logits) if self.models else None
 
     def drafted_ids(self, env: Env) -> int:
-        """How many ids it may draft."""
+        """Number of ids that it may draft."""
         return self._bound(env).info.vocab_size
 
     def start(
         self, env: Env, caches: Caches, context: Context, prompt: PromptReading
     ) -> tuple[Memory, Caches]:
-        """Its own memory and its cache before the first round."""
+        """Its initial memory and cache."""
         return (), caches
 
     def open(
@@ -172,12 +172,12 @@ class Proposer(Drafter):
 
     @property
     def last_calls(self) -> tuple[Call, ...]:
-        """Of a chain, those of `close`."""
+        """The calls of `close` for a chain."""
         return ()
 
     @property
     def chain_reader(self) -> Reader | None:
-        """How the target must read chains of it; None: whole."""
+        """The reader of its chains; None: the whole target."""
         return None
 
     def feed(self, env: Env, state: Any, nodes: Nodes) -> tuple[jax.Array, Any]:
@@ -191,14 +191,14 @@ class Proposer(Drafter):
     def close(
         self, env: Env, caches: Caches, state: Any, context: Context, drafted: chain.Progress | None
     ) -> tuple[Caches, dict[str, jax.Array], Log]:
-        """The caches after drafting, what readers need of a chain, and more calls [B] by part."""
+        """The caches after drafting, data for readers of a chain, and further calls [B] by part."""
         return caches, {}, {}
 
     def update(self, memory: Memory, outcome: Outcome) -> Memory:
         """Its own memory after a round."""
         return memory
 
-    # What follows from that.
+    # Derived methods.
 
     @property
     def can_stop(self) -> bool:
@@ -263,7 +263,7 @@ class Proposer(Drafter):
 
     @property
     def shape(self) -> Shape | None:
-        """The tree that is grown; None: a chain."""
+        """The shape of the tree; None: a chain."""
         return make_shape(self.widths, self.parents) if self.widths or self.parents else None
 
     @property
@@ -273,12 +273,12 @@ class Proposer(Drafter):
 
     @property
     def given(self) -> str:
-        """The field that says the shape."""
+        """The field that sets the shape."""
         return next(name for name in ("length", "widths", "parents") if getattr(self, name))
 
     @property
-    def asking(self) -> str:
-        """What says how deep it is, for a refusal."""
+    def depth_words(self) -> str:
+        """Describes the field that sets the depth, for error messages."""
         levels = f", of {self.depth} levels" if self.shape else ""
         return f"{self.given} is {getattr(self, self.given)}{levels}"
 
@@ -289,7 +289,7 @@ class Proposer(Drafter):
 
     @property
     def fed(self) -> tuple[int, ...]:
-        """Of how many nodes the distributions are needed, level by level; the text's first."""
+        """Number of distributions needed level by level, beginning with the text's."""
         if not self.shape:
             return (1,) * self.depth
         return 1, *(len(self.shape.fed(depth)) for depth in range(self.shape.levels - 1))
@@ -311,13 +311,13 @@ class Proposer(Drafter):
 
     @property
     def part(self) -> str:
-        """What its calls run (`Call.part`), or its name where it has none."""
+        """The part that its calls run (`Call.part`), or its name without calls."""
         names = (name for name, entry in DRAFTERS.items() if entry.cls is type(self))
         return self.calls[0].part if self.calls else next(names, type(self).__name__)
 
     @property
     def tree_spec(self) -> TreeSpec | None:
-        """What is static of its trees."""
+        """The static spec of its trees."""
         if not self.shape:
             return TreeSpec(self.depth) if self.nodes else None
         return TreeSpec(

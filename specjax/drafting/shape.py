@@ -16,7 +16,7 @@ import numpy as np
 from specjax.contracts import fields, tree
 
 GROWN = (4, 3, 2, 1, 1)
-"""Children, level by level, of the tree whose most probable nodes are kept by default."""
+"""Default `widths` of the tree whose most probable nodes are verified."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,16 +43,16 @@ class Shape:
 
     @functools.cached_property
     def distributions(self) -> tuple[int, ...]:
-        """Of each node the number of the distribution it is drawn from.
+        """Index of the distribution that each node is drawn from.
 
-        0 is that after the pending token; those after the inner nodes follow.
+        0 is the one after the pending token, followed by those after the inner nodes.
         """
         number = {node: place for place, node in enumerate((-1, *self.inner))}
         return tuple(number[parent] for parent in self.parents)
 
     @property
     def slots(self) -> tuple[int, ...]:
-        """Of each node its place among those that are fed, -1 for none."""
+        """Index of each node among the fed nodes, -1 for none."""
         number = {node: place for place, node in enumerate(self.inner)}
         return tuple(number.get(node, -1) for node in range(self.size))
 
@@ -75,7 +75,7 @@ class Shape:
 
     @functools.cached_property
     def seen(self) -> np.ndarray:
-        """Whether [G, G] a node is the other or one of its descendants."""
+        """Mask [G, G]: whether a node is the other node or one of its descendants."""
         seen = np.eye(self.size, dtype=bool)
         for node, parent in enumerate(self.parents):
             if parent >= 0:
@@ -85,7 +85,7 @@ class Shape:
 
 @functools.lru_cache
 def make_shape(widths: tuple[int, ...], parents: tuple[int, ...] = ()) -> Shape:
-    """The tree of so many children per node and level, or of these parents."""
+    """The tree with the given children per node and level, or the given parents."""
     return Shape(*(tree.build_regular_tree(widths) if widths else tree.sort_by_level(parents)))
 
 
@@ -115,12 +115,12 @@ def parents_field() -> Any:
 
 
 def nodes_field() -> Any:
-    """The config field of how many of a tree's nodes are verified."""
+    """The config field of the number of verified nodes of a tree."""
     return fields.integer(
         0,
         least=0,
         most=fields.MOST_DRAFTED,
-        help=f"a tree of so many most probable nodes, of `widths` {list(GROWN)} unless given",
+        help=f"a tree of this many most probable nodes, of `widths` {list(GROWN)} unless given",
     )
 
 
@@ -138,8 +138,8 @@ def check_shape(length: int | None, widths: tuple[int, ...], parents: tuple[int,
             f" {fields.MOST_DRAFTED:,}, or widths, parents or nodes must say a tree"
         )
     if len(given) > 1:
-        said = " and ".join(f"{name} is {value}" for name, value in given.items())
-        raise ValueError(f"{said}; one of them must be given")
+        choices = " and ".join(f"{name} is {value}" for name, value in given.items())
+        raise ValueError(f"{choices}; one of them must be given")
     tree.depths_and_ranks(parents)
     levels = range(1, len(widths) + 1)
     size = sum(math.prod(widths[:level]) for level in levels) or len(parents)
@@ -150,7 +150,7 @@ def check_shape(length: int | None, widths: tuple[int, ...], parents: tuple[int,
 
 
 def check_children(shape: Shape | None, given: str, vocabulary: int) -> None:
-    """Refuses more children than there are tokens; `given` is the field that says them.
+    """Refuses more children than there are tokens; `given` is the field that sets them.
 
     Raises:
       ValueError: saying how many.

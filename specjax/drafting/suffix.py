@@ -1,11 +1,11 @@
-"""What followed the last tokens before: in the row's own text, and in earlier texts.
+"""Drafts continuations of earlier matches, in the row's own text and in earlier texts.
 
 Oliaro et al., "SuffixDecoding" (2024), with a sweep over the row and a suffix array of the earlier
 texts for its trees (docs/methods/suffix.md). The earlier texts are a tree of arrays that
 `data.corpus` makes, passed like any model's parameters:
 
-    tokens  [N] int32  texts one behind another, -1 before, between and behind them
-    order   [N] int32  where suffixes begin, in the order of their first tokens
+    tokens  [N] int32  texts one after another, -1 before, between and after them order   [N] int32
+    start positions of suffixes, sorted by their first tokens
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from specjax.drafting.copying import copy_continuations, match_sizes, pattern_le
 from specjax.sampling import argmax
 
 LONGEST = 30
-"""Most tokens of a match: their signs are weighed by powers of two."""
+"""Most tokens of a match: comparisons are weighted by powers of two."""
 
 UNSEEN = 0.5
-"""What counts as having gone on otherwise, beside what was seen (Krichevsky and Trofimov)."""
+"""Pseudo-count of other continuations (Krichevsky and Trofimov)."""
 
 
 class Found(struct.PyTreeNode):
-    """The longest match in one text, and what followed it at several places."""
+    """The longest match in one text, and its continuations at several positions."""
 
     size: jax.Array  # [B] int32: tokens of the match, 0 for none
-    tokens: jax.Array  # [B, S, K] int32: what followed, -1 where a text was at its end
-    alive: jax.Array  # [B, S] bool: the place exists
+    tokens: jax.Array  # [B, S, K] int32: continuations, -1 after the end of a text
+    alive: jax.Array  # [B, S] bool: the position exists
 
 
 @DRAFTERS.register("suffix", example={"length": 4, "corpus": True})
 @dataclasses.dataclass(frozen=True)
 class Suffix(Drafter):
-    """What most often followed the longest match, the longer the longer the match."""
+    """The most frequent continuation of the longest match; longer matches draft more."""
 
     length: int = fields.draft_length(help="drafted tokens at most")
     corpus: bool = fields.flag(help="search earlier texts too")
@@ -65,7 +65,7 @@ class Suffix(Drafter):
         0.1, bounds="[0, 1]", traced="floor", help="chance below which a token is not drafted"
     )
     longest: int = fields.integer(16, most=LONGEST, help="most tokens of a match")
-    places: int = fields.integer(16, most=64, help="places of a match that are looked at")
+    places: int = fields.integer(16, most=64, help="most positions of a match")
     branches: int = branches_field()
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Suffix(Drafter):
         return branched_reader(self.branches)
 
     def check(self, env: Env) -> None:
-        """Refuses a corpus that is none.
+        """Refuses anything but a corpus.
 
         Raises:
           ValueError: saying what it must be.
@@ -119,20 +119,20 @@ class Suffix(Drafter):
         return draft, caches, memory, {STOP: stop}
 
     def _in_row(self, context: Context) -> Found:
-        """The last places of the longest match in the row's own text."""
+        """The last positions of the longest match in the row's own text."""
         joined, length = text(context, spare=0)
         sizes = match_sizes(joined, length, pattern_length(context), self.longest)
         size = jnp.max(sizes, axis=1)
-        place = jnp.arange(joined.shape[1], dtype=jnp.float32)  # whose largest are found faster
+        place = jnp.arange(joined.shape[1], dtype=jnp.float32)  # top_k is faster on these
         places = jnp.where((sizes == size[:, None]) & (sizes > 0), place, -1.0)
         last = jax.lax.top_k(places, min(self.places, joined.shape[1]))[0].astype(jnp.int32)
         last = jnp.pad(last, ((0, 0), (0, self.places - last.shape[1])), constant_values=-1)
         return Found(size, copy_continuations(joined, last + 1, length, self.length), last >= 0)
 
     def _in_corpus(self, corpus: dict[str, jax.Array], context: Context) -> Found:
-        """Places of the longest match in earlier texts, evenly from all in their order."""
+        """Positions of the longest match in earlier texts, evenly spaced in suffix order."""
         first, end = suffix_ranges(corpus, context.tokens, context.length, self.longest)
-        size = jnp.sum(end > first, axis=1)  # who has a longer match has the shorter ones
+        size = jnp.sum(end > first, axis=1)  # a longer match implies the shorter ones
         at = jnp.maximum(size - 1, 0)[:, None]
         first, end = (jnp.take_along_axis(x, at, axis=1) for x in (first, end))
         number, step = end - first, jnp.arange(self.places)
@@ -145,23 +145,23 @@ class Suffix(Drafter):
 def suffix_ranges(
     corpus: dict[str, jax.Array], tokens: jax.Array, length: jax.Array, most: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Where in the order the suffixes lie that begin with the last tokens of each row.
+    """The ranges of suffixes that begin with the last tokens of each row.
 
-    Of the last 1 .. `most` of tokens[:, :length] [B, L]: the first [B, most], and the one behind
-    the last, which is the same where there is none. Two binary searches for each, side by side.
+    For the last 1 .. `most` of tokens[:, :length] [B, L]: the first index [B, most] and the index
+    after the last, which are equal without a match. Runs two parallel binary searches for each.
     """
     size = jnp.arange(1, most + 1)
     step = jnp.arange(most)
     places = length[:, None, None] - size[:, None] + step
     wanted = jnp.take_along_axis(tokens[:, None], places, axis=2, mode="clip")
     weight = jnp.where(step < size[:, None], 1 << (most - 1 - step), 0)
-    below = jnp.array([0, 1])[:, None, None]  # of suffixes that begin so: none, or all
+    below = jnp.array([0, 1])[:, None, None]  # of matching suffixes: none, or all
 
     def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = bounds
         middle = (low + high) // 2
         there = _of(corpus["tokens"], _of(corpus["order"], middle)[..., None] + step)
-        # The first difference outweighs all behind it.
+        # The first difference outweighs all later ones.
         order = jnp.sum(jnp.sign(there - wanted) * weight, axis=-1)
         before = (order < below) & (low < high)
         return jnp.where(before, middle + 1, low), jnp.where(before, high, middle)
@@ -173,10 +173,10 @@ def suffix_ranges(
 
 
 def plan_lengths(found: Found, factor: jax.Array, floor: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """How many tokens [B, S] of each continuation to draft, and how many may stand [B, S].
+    """Draft length [B, S] of each continuation, and its expected accepted tokens [B, S].
 
-    The chance of a token is the share of places that go on with it among those that agree so far,
-    multiplied along the continuation.
+    The probability of a token is the share of positions that continue with it among those that
+    agree so far, multiplied along the continuation.
     """
     tokens, width = found.tokens, found.tokens.shape[-1]
     step = jnp.arange(width)
@@ -194,5 +194,5 @@ def plan_lengths(found: Found, factor: jax.Array, floor: jax.Array) -> tuple[jax
 
 
 def _of(values: jax.Array, places: jax.Array) -> jax.Array:
-    """values [N] at places [...], the last one beyond the end."""
+    """values [N] at positions [...], clipped to the last one."""
     return jnp.take(values, places, mode="clip")

@@ -1,4 +1,4 @@
-"""The random drafter: every token equally likely.
+"""The random drafter: every token is equally probable.
 
 Some token has p >= 1/V, so even this improves any target slightly (docs/methods/drafters.md).
 """

@@ -370,8 +370,8 @@ FAULTS = (
     Fault(
         "a model trusts the slot of a leaf that it was never fed",
         "decoding/round.py",
-        "fed = jnp.sum(stands & (slots >= 0), axis=1, dtype=jnp.int32)",
-        "fed = jnp.sum(stands, axis=1, dtype=jnp.int32)",
+        "fed = jnp.sum(is_accepted & (slots >= 0), axis=1, dtype=jnp.int32)",
+        "fed = jnp.sum(is_accepted, axis=1, dtype=jnp.int32)",
         "tests/decoding/test_caches.py",
     ),
     Fault(
@@ -918,7 +918,7 @@ FAULTS = (
     Fault(
         "a bias is added without what stands before",
         "logits/penalties.py",
-        "jnp.where(begun, bias, 0.0)",
+        "jnp.where(is_prefix, bias, 0.0)",
         "jnp.where(True, bias, 0.0)",
         f"{CONTRACT}/test_every_method.py -k under_settings",
     ),

@@ -1,6 +1,6 @@
-"""What may go on with the hypotheses of a draft: a model, counts of neighbors, copies.
+"""Drafters that extend hypotheses: a model, n-gram counts, copies.
 
-Each gives every hypothesis logits of what comes next; `drafting.draft` has the beam. Letters: B
+Each returns the next-token logits of every hypothesis; `drafting.draft` keeps the beam. Letters: B
 batch rows, W beams, T hypotheses of a drafted step, M most new tokens, L length of a text, V
 vocabulary.
 """
@@ -26,14 +26,14 @@ from specjax.drafting.proposer import Proposer
 from specjax.models.base import Cache
 
 MATCH = 4.0
-"""How many times likelier a copy gets with each token that its match is longer."""
+"""Factor by which a copy's probability grows with each token of its match."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Proposed(BeamDrafter):
-    """A proposer that reads the tokens it is fed; its memory is its model's cache, if it has one.
+    """A proposer that only reads the fed tokens; its memory is its model's cache, if any.
 
-    Of `drafting.nodes.Nodes` it is given the tokens and their placement.
+    Its `drafting.nodes.Nodes` contain only the tokens and their placement.
     """
 
     proposer: Proposer
@@ -67,7 +67,7 @@ class Proposed(BeamDrafter):
 
 @dataclasses.dataclass(frozen=True)
 class Bigram(BeamDrafter):
-    """The likeliest successors of the last token, from fitted counts; it remembers nothing."""
+    """The most probable successors of the last token, from fitted counts; without memory."""
 
     table: str
 
@@ -89,7 +89,7 @@ class Bigram(BeamDrafter):
 
 
 class Texts(struct.PyTreeNode):
-    """The memory of copies: prompts followed by what hypotheses have."""
+    """The memory of copies: prompts followed by the tokens of hypotheses."""
 
     tokens: jax.Array  # [B, T, L] int32
     length: jax.Array  # [B] int32
@@ -97,11 +97,11 @@ class Texts(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class Copies(BeamDrafter):
-    """What followed earlier occurrences of the last tokens; the longer they are, the likelier.
+    """Successors of earlier occurrences of the last tokens; longer matches are more probable.
 
-    The law is that of counts: an occurrence of n tokens counts as `MATCH` to the power of n, and
-    all that `table` has, or all tokens alike without one (""), as 1. So the longest match leads, as
-    in Max-Gram, and where nothing matches the table decides.
+    The distribution is one of counts: an occurrence of n tokens counts as `MATCH` to the power of
+    n; the distribution of `table`, or the uniform one without a table (""), counts as 1. So the
+    longest match leads, as in Max-Gram, and without a match the table decides.
     """
 
     longest: int
@@ -125,7 +125,7 @@ class Copies(BeamDrafter):
             pattern = length - jnp.repeat(state.prompt_length, count)
         size = match_sizes(flat, length, pattern, self.longest)
         weight = jnp.where(size > 0, MATCH**size, 0.0)
-        distribution = self._law(decoder, env, level.token)
+        distribution = self._distribution(decoder, env, level.token)
         at = jnp.arange(rows * count)[:, None]
         following = jnp.roll(flat, -1, axis=1)
         distribution = (
@@ -133,8 +133,8 @@ class Copies(BeamDrafter):
         )
         return jnp.log(distribution).reshape(rows, count, -1), memory
 
-    def _law(self, decoder: BeamDecoder, env: Env, last: jax.Array) -> jax.Array:
-        """Probabilities [B, T, V] where nothing matches."""
+    def _distribution(self, decoder: BeamDecoder, env: Env, last: jax.Array) -> jax.Array:
+        """Probabilities [B, T, V] without a match."""
         if self.table:
             return jnp.exp(_successors(env.params[self.table], last))
         vocabulary = decoder.target_model.info.vocab_size
@@ -154,7 +154,7 @@ class Copies(BeamDrafter):
 def texts(decoder: BeamDecoder, state: State, live: Nodes) -> Texts:
     """Prompts followed by the tokens of the live hypotheses, with room for a draft.
 
-    A hypothesis sees one slot of each of its steps: that of its rank then.
+    A hypothesis sees one slot of each of its steps, by its rank in that step.
     """
     search, prompt, length = state.search, state.prompt, state.prompt_length
     beams, most = decoder.beams, decoder.max_new_tokens

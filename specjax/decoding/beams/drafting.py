@@ -1,4 +1,4 @@
-"""Drafts of a beam search: a drafter goes on with a beam of its own.
+"""Drafts of a beam search: a drafter extends its own beam.
 
 Letters: B batch rows, W beams, U width of the draft, S slots of the trie.
 """
@@ -20,10 +20,10 @@ from specjax.decoding.beams.trie import Nodes, concatenate_nodes, live_nodes, ow
 
 
 def draft(decoder: BeamDecoder, env: Env, options: Options, state: State) -> tuple[Nodes, State]:
-    """The live hypotheses and those that the drafter's beam of width U has in the next steps.
+    """The live hypotheses and the drafter's beam of width U in the next steps.
 
-    The beam begins with the target's own scores. Hypotheses that end are left out: they are never
-    gone on from, so nothing need be known behind them.
+    The beam begins with the target's scores. Finished hypotheses are left out, because they are
+    never extended.
     """
     search, drafter = state.search, decoder.drafter
     level, score, first = live_nodes(decoder, search), search.live.score, 0
@@ -47,9 +47,9 @@ def draft(decoder: BeamDecoder, env: Env, options: Options, state: State) -> tup
 def catch_up(
     decoder: BeamDecoder, env: Env, state: State, nodes: Nodes, wanted: jax.Array
 ) -> State:
-    """Has a drafter with a model read the last drafted step, if rows [B] go on behind it.
+    """Feeds the last drafted step to the drafter's model, if rows [B] continue after it.
 
-    `state` is that of the draft. Where the step does not stand, what is read is overwritten.
+    `state` is that of the draft. If the step is rejected, later calls overwrite it.
     """
     first = nodes.token.shape[1] - decoder.width
     level, drafter = jax.tree.map(lambda x: x[:, first:], nodes), decoder.drafter
@@ -62,6 +62,6 @@ def catch_up(
 
 
 def _barred(decoder: BeamDecoder, vocabulary: int) -> jax.Array:
-    """Tokens [V] that end a text, and ids that the target does not have."""
+    """Mask [V] of tokens that end a text and of ids that the target lacks."""
     ids, target = jnp.arange(vocabulary), decoder.target_model
     return jnp.isin(ids, jnp.array(target.info.eos, jnp.int32)) | (ids >= target.info.vocab_size)

@@ -33,7 +33,7 @@ def search(
     active: jax.Array,
     scoring: Scoring,
 ) -> Search:
-    """Searches behind every row of prompt [B, P]; rows that are not `active` [B] stay empty."""
+    """Beam search after every row of prompt [B, P]; rows that are not `active` [B] stay empty."""
     state = begin(decoder, params, prompt, prompt_length, active)
     return advance(decoder, params, state, scoring, None).search
 
@@ -64,7 +64,7 @@ def begin(
 ) -> State:
     """The state before the first round: prompts read, one hypothesis of no tokens.
 
-    No window of a layer is a ring: slots of a trie are no positions.
+    Sliding windows do not use ring buffers: slots of a trie are not positions.
     """
     env, head = decoder.env(params), decoder.target_model.info.prefix
     capacity = decoder.slots + (len(head) - 1 if head else prompt.shape[1])
@@ -86,11 +86,11 @@ begin_jitted = jax.jit(begin, static_argnames="decoder")
 """`begin` as one dispatch, for streaming."""
 
 advance_jitted = jax.jit(advance, static_argnames=("decoder", "rounds"), donate_argnames="state")
-"""`advance` by a fixed number of rounds as one dispatch; the state handed in is consumed."""
+"""`advance` by a fixed number of rounds as one dispatch; donates the given state."""
 
 
 def round_(decoder: BeamDecoder, env: Env, scoring: Scoring, state: State) -> State:
-    """One call of the target, and the exact beam steps that it allows: at least one."""
+    """One target call, and the exact beam steps that it allows: at least one."""
     caches = {
         name: rewind_cache(cache, state.begin[name], decoder, state.search)
         for name, cache in state.caches.items()
@@ -102,7 +102,7 @@ def round_(decoder: BeamDecoder, env: Env, scoring: Scoring, state: State) -> St
     found, state = read(decoder, env, scoring.options, state, nodes)
     search, path = walk_nodes(decoder, scoring, state.search, nodes, found)
     search = search.replace(rounds=search.rounds + state.search.active)
-    if not decoder.length:  # the nodes that were gone over are all, and lie where they shall
+    if not decoder.length:  # the walked nodes are all nodes and already in place
         return state.replace(search=search)
     if decoder.drafter.models:
         whole = search.active & (search.step - state.search.step > decoder.length)
@@ -115,7 +115,7 @@ def round_(decoder: BeamDecoder, env: Env, scoring: Scoring, state: State) -> St
 def read(
     decoder: BeamDecoder, env: Env, options: Options, state: State, nodes: Nodes
 ) -> tuple[Candidates, State]:
-    """The target's candidates behind every node, in one call."""
+    """The target's candidates after every node, in one call."""
     name = decoder.target
     fed = decoder, env.target, state.search, state.caches[name], state.begin[name], nodes
     logits, cache = feed(*fed)
@@ -129,14 +129,14 @@ class Walk(struct.PyTreeNode):
 
     search: Search
     at: jax.Array  # [B, W] int32: the node of each live hypothesis
-    path: jax.Array  # [B, N] int32: the nodes of the hypotheses of every step that was left
+    path: jax.Array  # [B, N] int32: the nodes of the hypotheses of every completed step
     going: jax.Array  # [B] bool: the target has read all live hypotheses
 
 
 def walk_nodes(
     decoder: BeamDecoder, scoring: Scoring, search: Search, nodes: Nodes, found: Candidates
 ) -> tuple[Search, jax.Array]:
-    """Beam steps while all live hypotheses are among the nodes, and the nodes [B, N] gone over."""
+    """Beam steps while all live hypotheses are nodes; also returns the walked nodes [B, N]."""
     rows, size = nodes.token.shape
     beams = decoder.beams
     eos, row = decoder.target_model.info.eos, jnp.arange(rows)[:, None]
@@ -169,7 +169,7 @@ def walk_nodes(
 
 
 def keep(decoder: BeamDecoder, env: Env, state: State, search: Search, path: jax.Array) -> State:
-    """The `search` after a round from `state`, the nodes gone over contiguous in all caches."""
+    """The `search` after a round from `state`; moves the walked nodes together in all caches."""
     count = (search.step - state.search.step) * decoder.beams
     path = path[:, : (decoder.length + 1) * decoder.beams]
     caches = {
@@ -182,7 +182,7 @@ def keep(decoder: BeamDecoder, env: Env, state: State, search: Search, path: jax
 
 
 def _advance_search(decoder: BeamDecoder, search: Search, live: Any) -> Search:
-    """The search with its next live hypotheses, entered into the tables."""
+    """The search with its next live hypotheses added to the tables."""
     row = jnp.arange(len(search.step))
     step = search.step + 1
     left = (search.step * decoder.beams)[:, None] + live.rank

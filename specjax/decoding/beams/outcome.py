@@ -1,4 +1,4 @@
-"""What a search found, read back from its tables on the host."""
+"""Reads the results of a search from its tables on the host."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class BeamStatistics:
     tokens: int  # of the best hypothesis of each
     steps: int  # beam steps
     rounds: int  # target calls
-    nodes: int  # tokens that the target read behind the prompts
-    drafts: int  # calls of a model that drafts
+    nodes: int  # tokens that the target read after the prompts
+    drafts: int  # calls of the drafter's model
 
     @property
     def steps_per_round(self) -> float:
@@ -38,7 +38,7 @@ class BeamStatistics:
 
     @property
     def nodes_per_round(self) -> float:
-        """Tokens that each target call feeds for a text."""
+        """Tokens per text that each target call feeds."""
         return self.nodes / self.rounds if self.rounds else 0.0
 
 
@@ -57,10 +57,10 @@ def collect_found(search: Search, rows: int, sequences: int) -> list[Found]:
 
 
 def final_tokens(search: Search) -> list[int]:
-    """The tokens of the first row that its best text is sure to begin with.
+    """The tokens that the best text of the first row certainly begins with.
 
-    That text is the best finished one or goes on from a live hypothesis: other finished ones lost
-    already. Of a row that is done it is the best one.
+    The best text is the best finished hypothesis or extends a live one; other finished hypotheses
+    have already lost. For a completed row it is the best finished one.
     """
     made = jax.device_get(jax.tree.map(lambda x: x[:1], search))
     ended = made.finished

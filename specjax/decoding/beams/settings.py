@@ -1,4 +1,4 @@
-"""Generation settings in a beam search: of log-probabilities, as transformers has them there.
+"""Generation settings of a beam search: on log-probabilities, as in transformers.
 
 Letters: B batch rows, W beams, N nodes of a round, T of them, S slots of the trie, M most new
 tokens, V vocabulary.
@@ -22,9 +22,9 @@ Processor = Callable[[jax.Array], jax.Array]
 def process_logits(
     decoder: BeamDecoder, options: Options, state: State, nodes: Nodes, sees: jax.Array
 ) -> Processor | None:
-    """From log-probabilities [B, T, V] behind those nodes of a round that see slots [B, T, S].
+    """Processor of log-probabilities [B, T, V] after nodes that see slots [B, T, S].
 
-    None without settings. `nodes` are all of the round so far.
+    None without settings. `nodes` are all nodes of the round so far.
     """
     if not options.processors:
         return None
@@ -42,7 +42,7 @@ def gather_texts(
 ) -> tuple[jax.Array, jax.Array]:
     """The tokens [B, T, D] of hypotheses that see slots [B, T, S], and how many [B, T] each has.
 
-    Slots rise with the steps. The first one seen is that of the pending token of step 0.
+    Slots ascend with the steps. The first visible slot is that of the pending token of step 0.
     """
     beams, size = decoder.beams, decoder.slots
     slot = jnp.arange(size)
@@ -59,11 +59,11 @@ def gather_texts(
 
 
 def _prompts(decoder: BeamDecoder, options: Options, state: State) -> Context:
-    """The rows before any hypothesis."""
+    """The context of the rows before any hypothesis."""
     prompt, length = state.prompt, state.prompt_length
     encoder = prompt[:, :0], jnp.zeros_like(length)
-    if begun := state.head.shape[1]:
-        encoder, prompt, length = (prompt, length), state.head, jnp.full_like(length, begun)
+    if prefix_length := state.head.shape[1]:
+        encoder, prompt, length = (prompt, length), state.head, jnp.full_like(length, prefix_length)
     limit = length + decoder.max_new_tokens
     active = state.search.active
     return Context(*encoder, prompt, length, length, limit, jnp.zeros_like(length), active, options)

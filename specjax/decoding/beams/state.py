@@ -1,10 +1,10 @@
-"""What a beam search is made of, and what it carries from round to round.
+"""The static parts of a beam search and its state between rounds.
 
 Letters: B batch rows, W beams, M most new tokens, S slots of the trie, P prompt length.
 
-A row's hypotheses lie as a trie in one row of the cache, behind the prompt. Rank r of the
-hypotheses of n tokens has its last token in slot n W + r of the trie; the W of step 0 are the same
-pending token. So a step feeds W tokens of one row, and no cache is ever reordered.
+A row's hypotheses are stored as a trie in one row of the cache, after the prompt. The hypothesis of
+n tokens and rank r has its last token in slot n W + r of the trie; the W slots of step 0 hold the
+same pending token. So a step feeds W tokens of one row, and no cache is ever reordered.
 """
 
 from __future__ import annotations
@@ -24,47 +24,47 @@ from specjax.models.base import Cache, LanguageModel, Params, check_same_prompts
 
 
 class BeamDrafter:
-    """Goes on with hypotheses; what it needs beside them is its memory of one round.
+    """A drafter that extends hypotheses; its memory lasts one round.
 
-    `Nodes` are those of `trie`. `follow` is told which hypotheses the next step has, and `end` when
-    the draft is made.
+    `Nodes` are those of `trie`. `follow` selects the hypotheses of the next step; `end` is called
+    after the draft.
     """
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Models that it runs."""
+        """Names of the models that it runs."""
         return ()
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Other parameter trees that it reads."""
+        """Names of other parameter trees that it reads."""
         return ()
 
     def begin(self, decoder: BeamDecoder, state: State, live: Any) -> Any:
-        """The memory of hypotheses of the `live` nodes."""
+        """The initial memory of the hypotheses of the `live` nodes."""
         return ()
 
     def logits(
         self, decoder: BeamDecoder, env: Env, state: State, memory: Any, level: Any, first: int
     ) -> tuple[jax.Array, Any]:
-        """Logits [B, T, V] behind a round's nodes from `first` on, and the memory."""
+        """Logits [B, T, V] after a round's nodes from `first` on, and the memory."""
         raise NotImplementedError
 
     def follow(self, memory: Any, best: Live) -> Any:
-        """The memory of hypotheses that go on from those of before."""
+        """The memory of hypotheses that extend the given parents."""
         return memory
 
     def end(self, state: State, memory: Any) -> State:
-        """The state behind a draft."""
+        """The state after a draft."""
         return state
 
     def check(self, decoder: BeamDecoder, params: Mapping[str, Any]) -> None:
-        """Raises ValueError when parameter trees are of no use to it."""
+        """Raises ValueError when its parameter trees are invalid."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BeamDecoder:
-    """Everything static of a beam search."""
+    """The static parts of a beam search."""
 
     models: Models
     beams: int  # W
@@ -106,12 +106,12 @@ class BeamDecoder:
 
     @property
     def least_vocabulary(self) -> int:
-        """Tokens of which the `width` likeliest that do not end a text can be taken."""
+        """Smallest vocabulary that has `width` tokens which do not end a text."""
         return self.width + len(self.target_model.info.eos)
 
     @property
     def candidates(self) -> int:
-        """Candidates of a step."""
+        """Number of candidates of a step."""
         return count_kept(self.beams, len(self.target_model.info.eos))
 
     @property
@@ -122,7 +122,7 @@ class BeamDecoder:
 
     @property
     def slots(self) -> int:
-        """Slots of the trie: all steps but the last, which is never fed, and a round's nodes."""
+        """Slots of the trie: all steps except the last, which is never fed, and a round's nodes."""
         return self.beams * (self.max_new_tokens - 1) + len(self.depth)
 
     def env(self, params: dict[str, Params]) -> Env:
@@ -131,28 +131,28 @@ class BeamDecoder:
 
 
 class Search(struct.PyTreeNode):
-    """Carry of the loop: what was found so far."""
+    """Carry of the loop: the hypotheses so far."""
 
     step: jax.Array  # [B] int32: tokens of the live hypotheses
     live: Live
     seen: jax.Array  # [B, W, S] bool: slots before its own that each live hypothesis sees
     finished: Finished
     tokens: jax.Array  # [B, M + 1, W] int32: last token of each hypothesis, by step and rank
-    ranks: jax.Array  # [B, M + 1, W] int32: rank in the step before of what it goes on from
+    ranks: jax.Array  # [B, M + 1, W] int32: rank of its parent in the previous step
     active: jax.Array  # [B] bool
     rounds: jax.Array  # [B] int32: target calls while the row was active
     drafts: jax.Array  # [B] int32: drafter calls for it
 
 
 class State(struct.PyTreeNode):
-    """Carry of the loop: the search and what the models remember."""
+    """Carry of the loop: the search, caches and memory of the models."""
 
     search: Search
     caches: dict[str, Cache]
     begin: dict[str, jax.Array]  # [B] by model: the cache slot where the trie begins
     prompt: jax.Array  # [B, P] int32
     prompt_length: jax.Array  # [B] int32
-    head: jax.Array  # [B, H] int32: what hypotheses begin with behind an encoder
+    head: jax.Array  # [B, H] int32: the decoder prefix of an encoder-decoder model
 
 
 def first_search(decoder: BeamDecoder, pending: jax.Array, active: jax.Array) -> Search:

@@ -1,4 +1,4 @@
-"""The beam step: from the live hypotheses to the next ones, with the bookkeeping of transformers.
+"""The beam step: from the live hypotheses to the next ones, as in transformers.
 
 Letters: B batch rows, W beams, X candidates, V vocabulary, M most new tokens. A hypothesis is named
 by its step (how many tokens it has) and its rank among the W of that step.
@@ -18,46 +18,46 @@ from specjax.sampling import Sampling
 
 
 class Scoring(struct.PyTreeNode):
-    """How finished hypotheses are compared, when no better one is awaited, under which settings.
+    """Scores of finished hypotheses, the stopping criterion, and settings.
 
     Made on the host (`strategy.scoring`), in double precision as Python computes powers.
     """
 
     divisor: jax.Array  # [M + 1] float32: a score is divided by that of its number of tokens
-    bound: jax.Array  # [M + 1] float32: the same of the best live one, when asked if it may win
+    bound: jax.Array  # [M + 1] float32: divisors of the best live one, to test if it may win
     first: jax.Array  # [] bool: a row ends as soon as W hypotheses are finished
     options: Options = struct.field(default_factory=lambda: Options(Sampling(greedy=True), {}))
 
 
 class Candidates(struct.PyTreeNode):
-    """The likeliest next tokens of nodes, by falling log-probability."""
+    """The most probable next tokens of nodes, by descending log-probability."""
 
     logp: jax.Array  # [B, N, X] float32
     token: jax.Array  # [B, N, X] int32
 
 
 class Finished(struct.PyTreeNode):
-    """The best finished hypotheses, by falling score: an earlier hypothesis and one more token."""
+    """The best finished hypotheses by descending score: a parent hypothesis and one more token."""
 
     score: jax.Array  # [B, W] float32: log-probability over divisor; -inf where there is none
-    step: jax.Array  # [B, W] int32: of the hypothesis it goes on from
-    rank: jax.Array  # [B, W] int32: of the same
+    step: jax.Array  # [B, W] int32: of the parent hypothesis
+    rank: jax.Array  # [B, W] int32: of the parent hypothesis
     token: jax.Array  # [B, W] int32
 
 
 class Live(struct.PyTreeNode):
-    """The hypotheses that are searched on from, by falling score."""
+    """The hypotheses to extend, by descending score."""
 
     score: jax.Array  # [B, W] float32: log-probability; -inf where there is none
     token: jax.Array  # [B, W] int32: the last one, which no model has read
-    rank: jax.Array  # [B, W] int32: of the hypothesis of the step before that it goes on from
+    rank: jax.Array  # [B, W] int32: of its parent in the previous step
 
 
 T = TypeVar("T", Live, Finished)
 
 
 def count_kept(beams: int, ends: int) -> int:
-    """Candidates X of a step: so many that W of them do not end, with `ends` tokens that do."""
+    """Number of candidates X of a step, such that W of them do not end the text."""
     return max(2, 1 + ends) * beams
 
 
@@ -67,10 +67,10 @@ def candidates(
     barred: jax.Array | None = None,
     adjust: Callable[[jax.Array], jax.Array] | None = None,
 ) -> Candidates:
-    """The `count` likeliest tokens behind each node, from logits [B, N, V], but the `barred` [V].
+    """The `count` most probable tokens after each node, without the `barred` [V].
 
-    No more of one node can be among the best `count` of all. Nothing else as wide as the
-    vocabulary is kept, but log-probabilities where settings `adjust` them.
+    `logits` [B, N, V]. More tokens of one node cannot be among the best `count` of all nodes. No
+    other array of the vocabulary's width is kept, except log-probabilities that settings `adjust`.
     """
     rows, nodes, vocabulary = logits.shape
     total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
@@ -88,7 +88,7 @@ def candidates(
 def select_best(score: jax.Array, found: Candidates, count: int) -> Live:
     """The `count` best continuations [B, count] of hypotheses of `score` [B, N].
 
-    Of equal ones that of the lower rank, then of the likelier token.
+    Ties go to the lower rank, then to the more probable token.
     """
     rows, _, each = found.logp.shape
     total = (score[..., None] + found.logp).reshape(rows, -1)
@@ -105,10 +105,10 @@ def beam_step(
     found: Candidates,
     finished: Finished,
 ) -> tuple[Live, Finished, jax.Array]:
-    """The next live hypotheses, the finished ones, and which rows [B] search on.
+    """The next live hypotheses, the finished ones, and a mask [B] of unfinished rows.
 
-    From live ones of `score` [B, W] that all have `step` [B] tokens, and their candidates
-    [B, W, X]. Only the W best candidates may finish; the rest are there so that W go on.
+    Takes live hypotheses of `score` [B, W], all with `step` [B] tokens, and their candidates [B, W,
+    X]. Only the W best candidates may finish; the others ensure that W remain live.
     """
     beams = score.shape[1]
     best = select_best(score, found, found.logp.shape[2])
@@ -127,7 +127,7 @@ def beam_step(
 def _merge_finished(
     finished: Finished, best: Live, ends: jax.Array, step: jax.Array, divisor: jax.Array
 ) -> Finished:
-    """The best W of what was finished and of the first W candidates that end."""
+    """The best W of the finished hypotheses and the first W candidates that end."""
     rows, beams = finished.score.shape
     score = jnp.where(ends, best.score / divisor[:, None], -jnp.inf)[:, :beams]
     steps = jnp.broadcast_to(step[:, None], (rows, beams))
@@ -137,6 +137,6 @@ def _merge_finished(
 
 
 def _reorder(these: T, count: int) -> T:
-    """The best `count` of hypotheses, by falling score."""
+    """The best `count` hypotheses by descending score."""
     order = jax.lax.top_k(these.score, count)[1]
     return jax.tree.map(lambda x: jnp.take_along_axis(x, order, axis=1), these)

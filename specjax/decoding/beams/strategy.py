@@ -1,4 +1,4 @@
-"""How a beam search is asked for: its fields, their checks, and the numbers that follow."""
+"""Beam search strategies: config fields, their checks, and derived numbers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from specjax.runtime.errors import UserError
 NONE, NEURAL, BIGRAM, PROMPT_LOOKUP, MAX_GRAM = DRAFTERS = (
     "none", "neural", "bigram", "prompt_lookup", "max_gram",
 )  # fmt: skip
-"""Those of the package; registered proposers of others draft too (`proposers`)."""
+"""Drafters of this package; registered proposers are also allowed (`proposers`)."""
 
 MOST_BEAMS = 128
 """All beams are fed in one call."""
 
 LONGEST = 48
-"""Matches so long count as numbers of which thousands can be added in single precision."""
+"""Longest match: float32 can add thousands of the resulting counts."""
 
 FALSE, TRUE, NEVER = STOPPING = "False", "True", "never"
 """The values of early_stopping that transformers knows, as words."""
@@ -39,11 +39,11 @@ _OF_DRAFTERS = {
     PROMPT_LOOKUP: ("length", "width", "longest"),
     MAX_GRAM: ("length", "width", "table", "longest"),
 }
-"""Fields that some drafters have only."""
+"""Fields that only some drafters have."""
 
 
 def proposers() -> tuple[str, ...]:
-    """Registered proposers whose distributions depend on the tokens that they are fed alone."""
+    """Registered proposers whose distributions depend only on the fed tokens."""
     found = []
     for name, entry in registry.DRAFTERS.items():
         fields_ = fields.config_fields(entry.cls).values()
@@ -55,7 +55,7 @@ def proposers() -> tuple[str, ...]:
 
 
 def check_drafter(where: str, drafter: str) -> None:
-    """Refuses what drafts one text only, or has no distribution to order hypotheses by.
+    """Refuses drafters of a single text, or without distributions to rank hypotheses.
 
     Raises:
       ValueError: naming those that do not.
@@ -87,9 +87,7 @@ class BeamStrategy:
     )
     model: str = fields.name("drafter", but="target", help="the model that drafts")
     table: str = fields.counts()
-    longest: int = fields.integer(
-        32, most=LONGEST, help="most tokens of a match that are looked at, to copy behind it"
-    )
+    longest: int = fields.integer(32, most=LONGEST, help="most tokens of a match to copy after")
 
     def __post_init__(self) -> None:
         fields.check(self)
@@ -101,7 +99,7 @@ class BeamStrategy:
         if 0 < self.width < self.beams:
             raise ValueError(
                 f"width is {self.width}; it must be 0 or at least beams, {self.beams}, as no step"
-                " of fewer hypotheses could stand"
+                " of fewer hypotheses could be accepted"
             )
 
     @property
@@ -144,7 +142,7 @@ class BeamStrategy:
 
 
 def scoring(most: int, length_penalty: float, early_stopping: str) -> Scoring:
-    """The tables of a search for at most so many tokens; nothing has fewer than one."""
+    """The score tables of a search for at most `length` tokens."""
     length = np.maximum(np.arange(most + 1), 1)
     longest = early_stopping == NEVER and length_penalty > 0.0
     bound = np.full_like(length, most) if longest else length
@@ -163,16 +161,16 @@ def beam_search(**given: Any) -> BeamStrategy:
     beam search. `early_stopping` may be False, True or "never".
 
     Raises:
-      UserError: when a field is unknown, out of range, or of no use to the drafter.
+      UserError: when a field is unknown, out of range, or does not apply to the drafter.
     """
     return from_config("", given)
 
 
 def from_config(name: str, given: dict[str, Any]) -> BeamStrategy:
-    """The beam search that a config spells under `name`; without one, of a call's arguments.
+    """The beam search of a config's strategy `name`; without a name, of a call's arguments.
 
     Raises:
-      UserError: when a field is unknown, out of range, or of no use to the drafter.
+      UserError: when a field is unknown, out of range, or does not apply to the drafter.
     """
     where = f"strategies.{name}." if name else ""
     given = dict(given)
