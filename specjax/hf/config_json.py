@@ -1,4 +1,4 @@
-"""Reading the JSON files of a checkpoint."""
+"""Reads the JSON files of a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specjax.runtime.files import check_regular
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Contents of a JSON file that must be there and be an object."""
+    """The contents of a JSON file, which must exist and be an object."""
     check_regular(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

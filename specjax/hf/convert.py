@@ -27,9 +27,9 @@ from specjax.runtime.progress import UNNOTICED, progress
 PICKLED = "pytorch_model*.bin"
 PICKLED_SINGLE, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 GROUP = 4 << 30
-"""Bytes of a file that is written; about twice as much is in memory."""
+"""Bytes of an output file; about twice as much is in memory."""
 SAFE_TORCH = (2, 6)
-"""From this version on `weights_only` keeps its promise (CVE-2025-32434)."""
+"""The first version with a safe `weights_only` (CVE-2025-32434)."""
 
 
 def main(argv: Sequence[str]) -> int:

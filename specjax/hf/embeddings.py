@@ -1,4 +1,4 @@
-"""Where a checkpoint keeps its token embedding: under its own name, or only under another's."""
+"""Finds a checkpoint's token embedding under its own name or another one."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Those of T5 and BART in Hugging Face's order, then those of T5Gemma 2.
 def add_embedding(
     files: Mapping[str, Place], embedding: str, output: str, tied: bool
 ) -> dict[str, Place]:
-    """The places of tensors, the embedding among them wherever it is stored.
+    """The places of tensors, including the embedding under any of its names.
 
-    Whoever saves a model with shared tensors keeps one of their names, and not always the same:
-    MADLAD-400 has only the decoder's. The `output` layer is the embedding where both are `tied`.
+    A saved model keeps one name of shared tensors, not always the same one: MADLAD-400 has only the
+    decoder's. The `output` layer is the embedding where both are `tied`.
     """
     places = dict(files)
     if embedding in places:
@@ -63,7 +63,7 @@ def drop_copied_head(files: Mapping[str, Place], embedding: str, output: str) ->
 def refuse_differing_copies(
     path: Path, files: Mapping[str, Place], names: Mapping[Where, Stored]
 ) -> None:
-    """Refuses an encoder or decoder with an embedding of its own, which the model has no place for.
+    """Refuses an encoder or decoder with a separate embedding, which is not supported.
 
     Hugging Face computes with copies that differ.
     """

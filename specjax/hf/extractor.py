@@ -1,4 +1,4 @@
-"""From audio to what a model hears, by the feature extractor of its checkpoint."""
+"""Converts audio to a model's input features, with its checkpoint's feature extractor."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from specjax.runtime.errors import UserError
 
 FILES = ("preprocessor_config.json", "processor_config.json")
 LOUDEST = 100.0
-"""Most that a number of a waveform or of features may be; waveforms reach a little beyond 1."""
+"""Largest number of a waveform or of features; waveforms slightly exceed 1."""
 
 HOP = 160
-"""Samples between frames, where a checkpoint has none of these files."""
+"""Samples between frames, for a checkpoint without a file of the extractor."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,19 +26,19 @@ class Extractor:
     """Log-mel features of audio that is a file, a waveform, or features already.
 
     A waveform is a list or an array of floating-point numbers from -1 to 1, `RATE` of them a
-    second. Audio longer than the model's window is refused and not cut: what is said there would be
-    lost. `whole` takes it, for those that go on where a window ends. Shorter audio is followed by
-    silence, as the model was taught.
+    second. Audio longer than the model's window is refused, because truncation would lose speech.
+    `whole` accepts it, for callers that process several windows. Shorter audio is padded with
+    silence, as in training.
     """
 
     features: Any  # transformers' WhisperFeatureExtractor
     frames: Frames
 
     def __call__(self, where: str, prompt: Any) -> np.ndarray:
-        """What the model hears [P, M] float32; `where` names the prompt in a refusal.
+        """Input features [P, M] float32; `where` names the prompt in error messages.
 
         Raises:
-          UserError: when the audio is of no use.
+          UserError: when the audio is invalid.
         """
         where, given = _read(where, prompt)
         if given.ndim == 2:
@@ -47,15 +47,15 @@ class Extractor:
         if not 0 < given.size <= most:
             raise UserError(
                 f"{where} has {given.size / RATE:.2f} seconds; it must have more than 0 and at most"
-                f" {most / RATE:g}, as longer audio is not cut; specjax.transcribe hears it all"
+                f" {most / RATE:g}, as longer audio is not cut; specjax.transcribe takes any length"
             )
         return self._extracted(given)
 
     def whole(self, where: str, prompt: Any) -> np.ndarray:
-        """The same of audio of any length [N, M], N at least the P frames of one window.
+        """Input features of audio of any length [N, M], N at least the P frames of a window.
 
         Raises:
-          UserError: when the audio is of no use.
+          UserError: when the audio is invalid.
         """
         where, given = _read(where, prompt)
         if given.ndim == 2:
@@ -71,11 +71,11 @@ class Extractor:
         return np.asarray(made["input_features"][0], np.float32).T
 
     def _checked(self, where: str, given: np.ndarray, *, longer: bool = False) -> np.ndarray:
-        """Features that are given as such [M, P], as the extractor lays them out."""
+        """Checks given features [M, P], in the layout of the extractor."""
         (width, count), shape = given.shape, (self.frames.width, self.frames.count)
         if width != shape[0] or count < shape[1] or (count > shape[1] and not longer):
             raise UserError(
-                f"{where} has features of shape {given.shape}; the model hears {shape[0]} numbers"
+                f"{where} has features of shape {given.shape}; the model reads {shape[0]} numbers"
                 f" of each of {'at least ' * longer}{shape[1]} frames, {shape}"
             )
         return given
@@ -85,7 +85,7 @@ def load_extractor(path: Path, frames: Frames) -> Extractor:
     """The feature extractor of a checkpoint directory, Whisper's own where it has no file of one.
 
     Raises:
-      UserError: when it is damaged, or makes something else than the model hears.
+      UserError: when it is damaged, or its features do not fit the model.
     """
     from transformers import WhisperFeatureExtractor  # slow to import
 
@@ -103,7 +103,7 @@ def load_extractor(path: Path, frames: Frames) -> Extractor:
     if found != wanted or made.sampling_rate != RATE:
         raise UserError(
             f"the feature extractor of {str(path)!r} gives {found[0]} numbers of each of"
-            f" {found[1]} frames at {made.sampling_rate} Hz; the model hears {wanted[0]} of"
+            f" {found[1]} frames at {made.sampling_rate} Hz; the model reads {wanted[0]} of"
             f" {wanted[1]} at {RATE}"
         )
     return Extractor(made, frames)

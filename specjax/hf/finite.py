@@ -1,4 +1,4 @@
-"""Weights that are numbers: a NaN or an infinity makes every logit one, and argmax hides it."""
+"""Refuses weights with NaN or infinity, which spread to all logits, hidden by argmax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80}
 def is_finite(block: np.ndarray) -> bool:
     """Whether all numbers of an array are finite.
 
-    Of 16 bits by their exponents: `np.isfinite` widens those first and takes ten times as long.
+    16-bit numbers are checked by their exponents: `np.isfinite` widens them first and takes ten
+    times as long.
     """
     mask = EXPONENTS.get(block.dtype.name)
     if mask is None:

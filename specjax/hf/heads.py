@@ -21,11 +21,11 @@ from specjax.runtime.errors import UserError
 COUNTS = ("count", "d_model", "width")
 
 LATER = {"behind": int, "sequential": bool, "normed": bool}
-"""What files of heads on a trunk may lack: 0. As numbers."""
+"""Fields that files of heads may lack, as numbers; their default is 0."""
 
 
 def save(loaded: LoadedHeads, file: str | Path) -> None:
-    """Writes heads as one safetensors file, complete or not at all."""
+    """Writes heads as one safetensors file, atomically."""
     shape = dataclasses.asdict(loaded.heads)
     shape |= {name: int(shape[name]) for name in LATER}
     save_tree(loaded.params, Path(file), {name: str(value) for name, value in shape.items()})

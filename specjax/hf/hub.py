@@ -1,4 +1,4 @@
-"""Where checkpoints are: directories, GGUF files, hub ids in the cache or to be downloaded."""
+"""Locates checkpoints: directories, GGUF files, hub ids in the cache or to download."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specjax.runtime.files import check_regular, expand_path, shorten_path
 
 SMALL_FILES = ("*.json", "*.model", "*.spm", "*.txt", "*.jinja")
 FILES = ("model*.safetensors", *SMALL_FILES)
-"""What is downloaded of a hub id: all of it, or without the weights.
+"""Patterns of downloaded files of a hub id: all, or without the weights.
 
 Some repositories hold the weights a second time under another name (`consolidated.safetensors`).
 """

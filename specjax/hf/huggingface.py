@@ -59,7 +59,7 @@ from specjax.runtime.errors import UserError
 from specjax.runtime.files import expand_path, replacing_directory
 
 DRAFTER_FIELDS = ("dflash_config", "draft_vocab_size", "eagle_config", "speculators_config")
-"""Fields of drafters alone, which transformers would ignore and read the rest as a model."""
+"""Fields that only drafters have; transformers would ignore them and load a model."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Checkpoint:
     model: LanguageModel
     params: Params
     path: Path
-    generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what its file says
+    generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of its file
     original_config: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for `save`
 
 
@@ -84,19 +84,18 @@ def load(
 ) -> Checkpoint:
     """Loads a model from a directory, hub id or GGUF file with floating-point weights in `dtype`.
 
-    With `weights` the kernels of its layers are as small as they say (`models.small_weights`).
-    `placement(model)` says where each parameter goes (`parallel.sharding`); all on the default
-    device when it is None. What `generation_config.json` asks for, with the changes of
-    `generation`, are settings that decodes obey; what none can is refused. With
-    `ignore_generation_config` all of it besides special tokens is ignored.
+    `weights` quantizes the kernels of its layers (`models.small_weights`). `placement(model)` gives
+    the sharding of each parameter (`parallel.sharding`); None: all on the default device. Decodes
+    apply the settings of `generation_config.json` with the changes of `generation`; unsupported
+    ones are refused. With `ignore_generation_config` only special tokens are read.
 
     Raises:
       UserError: when the path, a file, the model type or a tensor is missing or does not fit.
     """
     small, path = parse_weights(weights), locate(name)
-    asked = GenerationRequest(ignore_generation_config, generation or {})
+    request = GenerationRequest(ignore_generation_config, generation or {})
     with note_ignored(f"model {str(name)!r}"):
-        family, config = read_config(path, dtype, asked)
+        family, config = read_config(path, dtype, request)
     files = tensor_places(path, family, str(name))
     try:
         if not _drafts(type(family)):
@@ -130,13 +129,13 @@ def load(
     refuse_extra(path, others, names, family.ignored)
     refuse_differing_copies(path, files, names)
     original = {} if is_gguf(path) else family.export_base(_files(path)[0])
-    return Checkpoint(model, params, path, read_generation(path, asked), original)
+    return Checkpoint(model, params, path, read_generation(path, request), original)
 
 
 def _check_weights(
     path: Path, weights: SmallWeights | None, packing: Packing | None, shapes: Mapping[Where, Any]
 ) -> None:
-    """Refuses weights that a checkpoint cannot have."""
+    """Refuses `weights` for a checkpoint that is already quantized."""
     if weights is None:
         return
     if packing:
@@ -154,7 +153,7 @@ def read_packing(path: Path) -> Packing | None:
     """How the checkpoint in `path` packs its kernels; None where they are floating-point numbers.
 
     Raises:
-      UserError: when its configuration says what is not read.
+      UserError: when its format is not supported.
     """
     try:
         return parse_packing(_files(path)[0])
@@ -163,7 +162,7 @@ def read_packing(path: Path) -> Packing | None:
 
 
 def read_stored_weights(name: str | Path) -> SmallWeights | None:
-    """How small the kernels of a directory or cached hub id are stored; None: not at all."""
+    """Weight format of the stored kernels of a directory or cached hub id; None: unquantized."""
     path = expand_path(name)
     if is_gguf(path):
         return None
@@ -175,7 +174,7 @@ def read_stored_weights(name: str | Path) -> SmallWeights | None:
 
 @dataclasses.dataclass(frozen=True)
 class GenerationRequest:
-    """What a user makes of `generation_config.json`: nothing at all, or this where it differs."""
+    """A user's changes of `generation_config.json`, or the request to ignore it."""
 
     ignored: bool = False
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -185,7 +184,7 @@ EVERYTHING = GenerationRequest()
 
 
 def _files(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """What both files of configuration hold; None for the second where there is none."""
+    """Contents of both configuration files; None for a missing second one."""
     if is_gguf(path):
         return configuration.read_config(path), None
     hf, generation = read_json(path / CONFIG_FILE), path / GENERATION_FILE
@@ -207,24 +206,24 @@ def _where(path: Path) -> str:
 
 
 def read_config(
-    path: Path, dtype: Any, asked: GenerationRequest = EVERYTHING
+    path: Path, dtype: Any, request: GenerationRequest = EVERYTHING
 ) -> tuple[Family, Any]:
     """The family and the shape of the checkpoint in `path`."""
     files = _files(path)
     words = configuration.rename_to_keys(path) if is_gguf(path) else str
     return parse_config(
-        _where(path), *files, dtype, asked, repr(str(generation_file(path))), words=words
+        _where(path), *files, dtype, request, repr(str(generation_file(path))), words=words
     )
 
 
-def read_generation(path: Path, asked: GenerationRequest = EVERYTHING) -> dict[str, Any]:
-    """What the checkpoint in `path` says of generation, as it is written."""
-    if asked.ignored:
+def read_generation(path: Path, request: GenerationRequest = EVERYTHING) -> dict[str, Any]:
+    """The generation fields of the checkpoint in `path`."""
+    if request.ignored:
         return {}
     hf, generation = _files(path)
     return generation_fields(
         *change_generation(
-            hf, generation, asked.changes, _family(_where(path), hf).generation_fields
+            hf, generation, request.changes, _family(_where(path), hf).generation_fields
         )
     )
 
@@ -234,7 +233,7 @@ def parse_config(
     hf: dict[str, Any],
     generation: dict[str, Any] | None,
     dtype: Any,
-    asked: GenerationRequest = EVERYTHING,
+    request: GenerationRequest = EVERYTHING,
     where_generation: str = GENERATION_FILE,
     *,
     words: Callable[[str], str] = str,
@@ -249,8 +248,8 @@ def parse_config(
         if parse_packing(hf):
             hf = {field: value for field, value in hf.items() if field != "quantization_config"}
         config = family.config_from_hf(hf, generation, dtype)
-        if not asked.ignored:
-            settings = change_generation(hf, generation, asked.changes, family.generation_fields)
+        if not request.ignored:
+            settings = change_generation(hf, generation, request.changes, family.generation_fields)
             with reading_generation(generation):
                 refuse_processors(*settings, family.generation, family.neutral)
     except GenerationFileError as error:
@@ -306,19 +305,19 @@ def describe(
     Raises:
       UserError: when its shape is found neither there, nor in the cache, nor in `SHAPES`.
     """
-    asked, path = (
+    request, path = (
         GenerationRequest(ignore_generation_config, generation or {}),
         _locate_description(name),
     )
     if path is None:
-        family, config = parse_config(repr(str(name)), SHAPES[str(name)], None, dtype, asked)
+        family, config = parse_config(repr(str(name)), SHAPES[str(name)], None, dtype, request)
     else:
-        family, config = read_config(path, dtype, asked)
+        family, config = read_config(path, dtype, request)
     return family.model(config)
 
 
 def _locate_description(name: str | Path) -> Path | None:
-    """Where the configuration of a directory or hub id lies; None: its shape alone is known."""
+    """The path of the configuration of a directory or hub id; None: only its shape is known."""
     path = expand_path(name)
     if os.path.isdir(path) or is_gguf(path):
         return path
@@ -329,7 +328,7 @@ def _locate_description(name: str | Path) -> Path | None:
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """What is known of a checkpoint's generation without its weights."""
+    """Generation fields of a checkpoint without its weights."""
 
     generation: Mapping[str, Any]
     path: Path | None  # None: its files are not here
@@ -342,21 +341,21 @@ def describe_generation(
     ignore_generation_config: bool = False,
     generation: Mapping[str, Any] | None = None,
 ) -> Described:
-    """What a directory or hub id says of generation, as far as `describe` reads it.
+    """The generation fields of a directory or hub id, as far as `describe` reads them.
 
     Raises:
       UserError: as `describe`.
     """
-    asked, path = (
+    request, path = (
         GenerationRequest(ignore_generation_config, generation or {}),
         _locate_description(name),
     )
     if path is None:
         family = _family(repr(str(name)), SHAPES[str(name)])
-        changes = change_generation({}, None, asked.changes, family.generation_fields)
-        known = {} if asked.ignored else generation_fields(*changes)
+        changes = change_generation({}, None, request.changes, family.generation_fields)
+        known = {} if request.ignored else generation_fields(*changes)
         return Described(known, None, False)
-    return Described(read_generation(path, asked), path, path == expand_path(name))
+    return Described(read_generation(path, request), path, path == expand_path(name))
 
 
 def save(
@@ -369,19 +368,18 @@ def save(
 ) -> None:
     """Writes a directory that `load` and transformers' `from_pretrained` read.
 
-    `generation` are fields of `generation_config.json` beside the special tokens, which the model
-    says itself. With the `original_config` of the checkpoint that the model is from, `config.json`
-    has its fields, also those that are not read here, and only what has changed is written anew.
-    The directory appears complete or not at all. Of an earlier export only the files that it wrote
-    are replaced; a folder that is none and not empty is refused. With several processes all must
-    call it, and the first one writes.
+    `generation` are fields of `generation_config.json` other than the special tokens, which come
+    from the model. With the `original_config` of the model's checkpoint, `config.json` keeps its
+    fields, including those that are not read here, and only changed fields are replaced. The
+    directory is written atomically. Only the files of an earlier export are replaced; any other
+    nonempty folder is refused. With several processes all must call it, and the first one writes.
 
     Raises:
       UserError: saying why nothing was written.
     """
     if any(is_small(leaf) for leaf in jax.tree.leaves(params, is_leaf=is_small)):
         raise UserError(
-            "the model has small weights, which are not written; load it without `weights`"
+            "the model has quantized weights, which are not written; load it without `weights`"
             " and save that"
         )
     family = get_family(model)
@@ -389,11 +387,11 @@ def save(
     if not processes.is_first():
         return
     with replacing_directory(Path(path)) as partial:
-        told = {**(generation or {}), **family.config_to_hf(model.config)[1]}
+        fields = {**(generation or {}), **family.config_to_hf(model.config)[1]}
         dtype = floating_dtype(tensors.values())
-        shape = config_to_save(family, model.config, original_config or {}, told, dtype)
+        shape = config_to_save(family, model.config, original_config or {}, fields, dtype)
         (partial / CONFIG_FILE).write_text(json.dumps(shape, indent=2), "utf-8")
-        (partial / GENERATION_FILE).write_text(json.dumps(told, indent=2), "utf-8")
+        (partial / GENERATION_FILE).write_text(json.dumps(fields, indent=2), "utf-8")
         tensors |= family.repeated(model.config, tensors)
         save_file(tensors, partial / SINGLE, metadata={"format": "pt"})
         if tokenizer is not None:

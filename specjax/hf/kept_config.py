@@ -14,10 +14,10 @@ from specjax.hf.families.generation import GENERATION
 from specjax.hf.families.schema import Schema
 
 ROUNDS = 3
-"""How often fields are patched: the default of one may depend on the value of another."""
+"""Rounds of patching: the default of a field may depend on another field."""
 
 DROPPED = ("auto_map", "quantization_config")
-"""Fields about what is not saved: code of the repository, quantized weights."""
+"""Fields about data that is not saved: code of the repository, quantized weights."""
 
 DTYPES = ("dtype", "torch_dtype")
 
@@ -90,7 +90,7 @@ def _patched(
     generated: Mapping[str, Any],
     aliases: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The fields, with the values of `generated` where they are `described` otherwise."""
+    """The fields, with values of `generated` where `described` differs."""
     made = dict(fields)
     for name in {**described, **generated}:
         before, after = described.get(name, _ABSENT), generated.get(name, _ABSENT)

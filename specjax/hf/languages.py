@@ -1,7 +1,7 @@
-"""Languages of a multilingual tokenizer: what prompts begin or end with, and texts begin with.
+"""Languages of a multilingual tokenizer: language tokens of prompts and texts.
 
-mBART, M2M100 and NLLB tell the encoder the language of a prompt by a token beside it, and the
-decoder that of the text by its first token, which has to be forced.
+mBART, M2M100 and NLLB mark the language of a prompt by a token before or after it, and the language
+of the text by its first token, which has to be forced.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FORCED = "forced_bos_token_id"
 """The setting by which a text is in a language."""
 
 SHOWN = 5
-"""Codes that a refusal shows."""
+"""Most codes in an error message."""
 
 
 def language_codes(tokenizer: Any) -> dict[str, int]:
@@ -50,7 +50,7 @@ def language_token(tokenizer: Any, code: str, field: str = "code") -> int:
 
 
 def read_in(tokenizer: Any, code: str, field: str = "source_language") -> Any:
-    """The tokenizer, which marks prompts as being in a language; empty: the one it was saved with.
+    """The tokenizer with the language of prompts set; empty: as it was saved.
 
     Raises:
       UserError: naming `field` and what is allowed.
@@ -64,7 +64,7 @@ def read_in(tokenizer: Any, code: str, field: str = "source_language") -> Any:
 def language_generation(
     generation: Mapping[str, Any], tokenizer: Any, code: str, field: str = "target_language"
 ) -> Mapping[str, Any]:
-    """What a model says of generation whose texts are in a language; empty: as it says itself.
+    """Generation fields for texts in a language; unchanged for an empty code.
 
     Raises:
       UserError: naming `field` and what is allowed.
@@ -75,7 +75,7 @@ def language_generation(
 
 
 def check_told_once(code: str, changes: Mapping[str, Any] | None, where: str = "") -> None:
-    """Refuses a language of texts beside a change of the token that says it.
+    """Refuses both a language of texts and a change of its forced token.
 
     Raises:
       UserError: naming both, as fields of `where`.
@@ -84,5 +84,5 @@ def check_told_once(code: str, changes: Mapping[str, Any] | None, where: str = "
     if code and forced is not None:
         raise UserError(
             f"{where}target_language is {code!r} and {where}generation.{FORCED} is {forced!r}; only"
-            " one of them may say with what a text begins"
+            " one of them may set the first token of a text"
         )

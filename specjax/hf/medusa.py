@@ -55,7 +55,7 @@ SCHEMA = Schema(
     harmless=COMMON | {"hidden_size", "version", "vocab_size"},
     source=NOTHING,  # the exporter's own class, not one of transformers
 )
-"""`config.json`; what else it holds is the target's, whose shape the tensors say."""
+"""Fields of `config.json`; others are the target's, whose shape follows from the tensors."""
 
 TENSOR = re.compile(r"(\d+)\.\d+\.(linear\.(weight|bias)|weight)")
 
@@ -122,7 +122,7 @@ def names(heads: ResidualHeads) -> Mapping[Where, Stored]:
 
 
 def target_of(name: str | Path) -> str:
-    """What published heads call the model that they are on; empty where they do not say."""
+    """The target's name in published heads; empty if missing."""
     return _words(locate(name, [CONFIG_FILE]))["base_model_name_or_path"] or ""
 
 
@@ -130,7 +130,7 @@ def _described(name: str | Path) -> tuple[Path, ResidualHeads, dict[str, Place]]
     """The directory, the shape of the heads in it and the places of all tensors.
 
     Widths are those of the first head's tensors. There may be more heads than `config.json` counts:
-    those of FasterDecoding say 2 beside files of five.
+    those of FasterDecoding have 2 with files of five.
     """
     path = locate(name, [CONFIG_FILE, FILE])
     words = _words(path)

@@ -1,7 +1,7 @@
 """Kernels that a checkpoint stores as packed integers: compressed-tensors, GPTQ and AWQ.
 
-They become the arrays that `weights` of `load` makes (`models.small_weights`), exactly: no number
-is rounded but scales to the dtype. What is read is written down in docs/methods/small_weights.md.
+They become exactly the arrays that `weights` of `load` makes (`models.small_weights`): no number is
+rounded, except scales to the dtype. docs/methods/small_weights.md lists the supported formats.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORD = 32
 """Bits of the integers that numbers are packed in, the first number lowest."""
 
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
-"""Where in its word AWQ keeps each of eight numbers."""
+"""The position of each of eight numbers in AWQ's words."""
 
 _PARTS = {
     "pack-quantized": ("weight_packed", "weight_scale", "weight_shape"),
@@ -52,23 +52,23 @@ class Packing:
 
 
 def parse_packing(hf: Mapping[str, Any]) -> Packing | None:
-    """What `quantization_config` of a configuration says; None where it has none.
+    """The packing of a configuration's `quantization_config`; None without it.
 
     Raises:
       ValueError: naming the field, its value and what is allowed.
     """
-    said = hf.get("quantization_config")
-    if said is None:
+    config = hf.get("quantization_config")
+    if config is None:
         return None
-    method = said.get("quant_method") if isinstance(said, dict) else None
+    method = config.get("quant_method") if isinstance(config, dict) else None
     if not isinstance(method, str) or method not in _METHODS:
         raise ValueError(
-            f"quantization_config is {format_value(said)}; of quantized weights those whose "
+            f"quantization_config is {format_value(config)}; of quantized weights those whose "
             "quant_method"
             f" is one of {', '.join(_METHODS)} are read"
         )
     try:
-        return _METHODS[method](said)
+        return _METHODS[method](config)
     except ValueError as error:
         raise ValueError(f"quantization_config: {error}") from None
 
@@ -92,8 +92,8 @@ def _small(bits: int, group: int | None) -> SmallWeights:
 _GROUP = Schema(
     {
         "targets": Field(["Linear"], '["Linear"]', lambda value: value == ["Linear"]),
-        "input_activations": only(None, "activations stay as they are"),
-        "output_activations": only(None, "activations stay as they are"),
+        "input_activations": only(None, "activations are not quantized"),
+        "output_activations": only(None, "activations are not quantized"),
         "weights": raw(),
     },
     harmless=("format",),
@@ -113,28 +113,26 @@ _WEIGHTS = Schema(
 )
 
 
-def _compressed_tensors(said: Mapping[str, Any]) -> Packing:
+def _compressed_tensors(config: Mapping[str, Any]) -> Packing:
     top = Schema(
         {
             "format": choice(None, ("pack-quantized", "int-quantized")),
             "config_groups": raw(),
-            "kv_cache_scheme": only(None, "caches stay as they are"),
+            "kv_cache_scheme": only(None, "caches are not quantized"),
             "quantization_status": choice("compressed", ("compressed",)),
             "sparsity_config": _nothing(),
             "transform_config": _nothing(),
         },
         harmless=("quant_method", "ignore", "global_compression_ratio", "version"),
     )
-    fields = read(top, said)
+    fields = read(top, config)
     groups = fields["config_groups"]
     if not isinstance(groups, dict) or len(groups) != 1:
         raise ValueError(f"config_groups is {format_value(groups)}; it must be one group")
     group = next(iter(groups.values()))
     weights = read(_GROUP, group)["weights"] if isinstance(group, dict) else None
     if not isinstance(weights, dict):
-        raise ValueError(
-            f"config_groups is {format_value(groups)}; it must say what its weights are"
-        )
+        raise ValueError(f"config_groups is {format_value(groups)}; it must have weights")
     if fields["format"] is None:
         raise ValueError("the field 'format' is missing")
     values = read(_WEIGHTS, weights)
@@ -169,8 +167,8 @@ _GPTQ = Schema(
 )
 
 
-def _gptq(said: Mapping[str, Any]) -> Packing:
-    values = read(_GPTQ, said)
+def _gptq(config: Mapping[str, Any]) -> Packing:
+    values = read(_GPTQ, config)
     return Packing(values["checkpoint_format"], _small(values["bits"], values["group_size"]))
 
 
@@ -186,8 +184,8 @@ _AWQ = Schema(
 )
 
 
-def _awq(said: Mapping[str, Any]) -> Packing:
-    values = read(_AWQ, said)
+def _awq(config: Mapping[str, Any]) -> Packing:
+    values = read(_AWQ, config)
     return Packing("awq", _small(values["bits"], values["group_size"]))
 
 
@@ -204,7 +202,7 @@ def find_packed_kernels(
     packing: Packing | None,
     family: str,
 ) -> dict[Where, dict[str, str]]:
-    """The tensors, by their part, of every kernel that is packed; others lie there as they are.
+    """The tensors by part of every packed kernel.
 
     Raises:
       UserError: when a packed tensor of the `family` is no kernel, or not the whole of one.
@@ -230,7 +228,7 @@ def find_packed_kernels(
 
 
 def _words(stored: Stored) -> str:
-    """What a tensor is that is not one whole kernel."""
+    """Describes a tensor that is not one whole kernel."""
     if stored.stacked:
         return "one of stacked experts"
     return "several kernels in one" if stored.parts > 1 else "stored with inputs first"
@@ -260,7 +258,7 @@ def read_kernel(
     """A packed kernel [D, F] as integers, scales of `dtype` and, of AWQ, zero points.
 
     Raises:
-      UserError: when a tensor is missing, or is not what its layout and config.json ask for.
+      UserError: when a tensor is missing, or does not fit its layout and config.json.
     """
     tensors = {}
     for part in _PARTS[packing.layout]:
@@ -269,7 +267,7 @@ def read_kernel(
             with open_file(place.file) as file:
                 tensors[part] = file.get_tensor(place.name)
         elif part not in _OPTIONAL:
-            raise UserError(f"the checkpoint lacks {part!r} beside {next(iter(parts.values()))!r}")
+            raise UserError(f"the checkpoint lacks {part!r} next to {next(iter(parts.values()))!r}")
     try:
         integers, scale, zero = _numbers(tensors, packing)
         if not is_finite(scale):
@@ -308,9 +306,9 @@ def _numbers(
 def unpack_bits(
     words: np.ndarray, bits: int, axis: int, order: tuple[int, ...] | None = None
 ) -> np.ndarray:
-    """Numbers of so many bits, unsigned as int16, that 32-bit words [A, B] hold along an axis.
+    """Unpacks numbers of `bits` bits, unsigned as int16, from 32-bit words [A, B] along an axis.
 
-    `order` says where in a word each of them is; the first lowest where it says nothing.
+    `order` is the position of each number in a word; by default the first one is lowest.
 
     Raises:
       ValueError: when the words are something else.
@@ -335,10 +333,10 @@ def _check_shapes(
     group = packing.weights.group or shape[0]
     scales = (shape[0] // group, shape[1])
     if integers.shape != shape:
-        raise ValueError(f"it holds {integers.shape}, config.json asks for {tuple(shape)}")
+        raise ValueError(f"it holds {integers.shape}, config.json requires {tuple(shape)}")
     if shape[0] % group or scale.shape != scales or (zero is not None and zero.shape != scales):
         raise ValueError(
-            f"it has scales {scale.shape}, quantization_config asks for groups of {group} inputs"
+            f"it has scales {scale.shape}, quantization_config requires groups of {group} inputs"
         )
 
 

@@ -1,4 +1,4 @@
-"""The text of every token of a tokenizer, spelled alike whatever kind the tokenizer is.
+"""The text of every token of a tokenizer, in one form for all kinds of tokenizers.
 
 Vocabularies write one text in different ways: sentencepiece marks a space (`▁the`), byte-level
 tokenizers write bytes as letters (`Ġthe`), byte fallback names single bytes (`<0x0A>`).
@@ -23,7 +23,7 @@ _PRINTED = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 def pieces(tokenizer: Any) -> dict[int, Piece]:
     """The text of each id of a fast tokenizer, ids of byte fallback last.
 
-    So what is spelled twice is first met as the token that the tokenizer itself would choose.
+    So of two tokens with the same text the tokenizer's own choice comes first.
     """
     added = tokenizer.added_tokens_decoder
     read, fallback = _reading(tokenizer.backend_tokenizer.decoder)

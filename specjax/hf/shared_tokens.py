@@ -1,4 +1,4 @@
-"""Which tokens of a target a drafter of another vocabulary has, and the drafter made ready for it.
+"""The common tokens of a target and a drafter with another vocabulary.
 
 Token-level intersection (TLI; Timor et al. 2025, arXiv 2502.05202): see
 docs/methods/cross_vocabulary.md.
@@ -20,7 +20,7 @@ from specjax.models.vocabularies import OtherVocabulary
 from specjax.runtime.errors import UserError
 
 LEAST_SHARED = 0.1
-"""Share of the target's tokens below which a drafter is refused: hardly a text is spelled by it.
+"""Least share of the target's tokens that a drafter must have to write most texts.
 
 It counts tokens, not their use: a small vocabulary may lack most tokens and few of a text.
 """
@@ -44,10 +44,10 @@ class SharedTokens:
 def shared_tokens(drafter: Any, target: Any) -> SharedTokens:
     """The tokens that a drafter has of a target, both loaded models with fast tokenizers.
 
-    Tokens of one role (end, padding, beginning, unknown, a time) are the same, whatever they are
-    called; others when their text is. No id of the drafter stands for two of the target's, so that
-    no law says twice what it says once. A token that the drafter lacks is fed as the longest of its
-    tokens that ends the text: the next token depends most on what is next to it.
+    Tokens of one role (end, padding, beginning, unknown, a time) match under any name; other tokens
+    match by their text. The mapping is injective, so no probability is counted twice. A token that
+    the drafter lacks is fed as the longest of its tokens that ends the text, because the next token
+    depends most on the nearest text.
     """
     theirs, ours = pieces(target.tokenizer), pieces(drafter.tokenizer)
     known: dict[Piece, list[int]] = {}
@@ -79,11 +79,11 @@ def shared_tokens(drafter: Any, target: Any) -> SharedTokens:
 def in_vocabulary_of(
     target: Any, drafter: Any, *, name: str = "drafter", least_shared: float = LEAST_SHARED
 ) -> Any:
-    """The drafter, or what of it is heard and fed in the target's ids where its own are others.
+    """The drafter with logits and inputs in the target's ids; unchanged for the same ids.
 
-    Both are what `specjax.load` returns. A `Generator` does the same to its drafters; beforehand it
-    is done once for many generators, and another `least_shared` can be given: the share of the
-    target's tokens below which a drafter is refused.
+    Both are results of `specjax.load`. A `Generator` converts its drafters itself. Converting in
+    advance serves many generators, and allows another `least_shared`: the share of the target's
+    tokens below which a drafter is refused.
 
     Raises:
       UserError: when the drafter has too little in common with the target.

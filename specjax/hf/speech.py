@@ -2,7 +2,7 @@
 
 Distil-Whisper (Gandhi et al. 2023, "Distil-Whisper: Robust Knowledge Distillation via Large-Scale
 Pseudo Labelling", section 3.2) copies and freezes the encoder of its teacher. Where weights are the
-same, so are its states: a decode computes them once, and the drafter's copy is let go.
+same, so are its states: a decode computes them once, and the drafter's copy is released.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from specjax.models.whisper import SpeechTokens, Whisper, encoder, without_encod
 from specjax.runtime.errors import UserError
 
 TIMESTAMPS = "return_timestamps"
-"""The setting by which timestamps are written."""
+"""The setting for timestamps."""
 
 
 def in_language(loaded: Any, language: str = "", task: str = "", timestamps: bool = False) -> Any:
@@ -31,10 +31,10 @@ def in_language(loaded: Any, language: str = "", task: str = "", timestamps: boo
 
     The language is a name or a code ("german", "de"); without one a multilingual model detects it
     for each text. The task is "transcribe", as without one, or "translate": to English. With
-    `timestamps` the tokens say when words were said (`logits.timestamps`).
+    `timestamps` outputs contain timestamp tokens (`logits.timestamps`).
 
     Raises:
-      UserError: when the model does not listen, or does not know them.
+      UserError: when it is not a speech model, or does not know them.
     """
     try:
         model = set_prefix(loaded.model, language, task, timestamps)
@@ -49,23 +49,23 @@ def in_language(loaded: Any, language: str = "", task: str = "", timestamps: boo
 def set_language_generation(
     generation: Mapping[str, Any], language: str = "", task: str = "", timestamps: bool = False
 ) -> Mapping[str, Any]:
-    """What a model says of generation that was told so; the same where nothing is said."""
-    said = language or task or timestamps
-    return {**generation, TIMESTAMPS: timestamps} if said else generation
+    """Generation fields with a language, task and timestamps; unchanged without any."""
+    changed = language or task or timestamps
+    return {**generation, TIMESTAMPS: timestamps} if changed else generation
 
 
 def set_prefix(model: LanguageModel, language: str, task: str, timestamps: bool) -> LanguageModel:
-    """The model whose texts begin so; itself where nothing is said.
+    """The model with a forced language and task; itself without any.
 
     Raises:
-      ValueError: when it does not listen, or does not know them.
+      ValueError: when it is not a speech model, or does not know them.
     """
     if not (language or task or timestamps):
         return model
     if not isinstance(model, Whisper):
         given = {"language": language, "task": task, "timestamps": timestamps}
         name, value = next((name, value) for name, value in given.items() if value)
-        raise ValueError(f"{name} is {value!r}; only a model that listens is told one")
+        raise ValueError(f"{name} is {value!r}; only a speech model has one")
     speech = model.config.speech
     if timestamps and speech.no_timestamps is None:
         raise ValueError("timestamps is True; the model has no tokens for times")
@@ -102,7 +102,7 @@ def own_prefix(drafter: LanguageModel, target: LanguageModel) -> tuple[int, ...]
         return ()
     language = ENGLISH if ours.languages else None
     forced = prefix_tokens(ours, language, None, _writes_times(target, theirs))
-    # All are single tokens, for the language is said where there is one.
+    # All are single tokens, because the language is given.
     whole = drafter.config.start_token, *(token for token in forced if isinstance(token, int))
     before = drafter.config.start_token if ours.previous is None else ours.previous
     return (before,) * (FEWEST - len(whole)) + whole

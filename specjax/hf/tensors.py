@@ -60,8 +60,8 @@ def tensor_places(path: Path, family: Family, name: str | None = None) -> dict[s
     """Tensor name -> place, for every tensor of the family's checkpoint in `path`.
 
     A single file comes before an index, as in Hugging Face: of the two, an index is what an earlier
-    save left behind. Checkpoints of a bare model leave the prefix off; the names returned have it.
-    A refusal says how to convert `name`, the hub id or `path`.
+    save left over. Checkpoints of a bare model leave the prefix off; the names returned have it.
+    Errors tell how to convert `name`, the hub id or `path`.
     """
     single = path if is_gguf(path) else path / SINGLE
     if single.exists():
@@ -92,13 +92,13 @@ def _index(path: Path) -> dict[str, str]:
 
 
 def _leaves(file: str) -> bool:
-    """Whether a path leads out of the folder that it is in; links of a cache may, a name not."""
+    """Whether a name leads out of its folder, which only links of a cache may do."""
     parts = PurePosixPath(file)
     return parts.is_absolute() or ".." in parts.parts
 
 
 def _no_weights(path: Path, name: str) -> str:
-    """What to do about a checkpoint without safetensors; those of PyTorch are not downloaded."""
+    """Error message for a checkpoint without safetensors; PyTorch's are not downloaded."""
     pickled = next(iter(sorted(path.glob("pytorch_model*.bin"))), None)
     has = f"{pickled.name} and no {SINGLE}" if pickled else f"neither {SINGLE} nor {INDEX}"
     return (
@@ -125,7 +125,7 @@ def read_params(
 ) -> Params:
     """Streams every tensor of `names` into a tree of arrays, each shard straight to its device.
 
-    With `weights` a kernel becomes small as soon as it is there: one at a time is whole.
+    With `weights` each kernel is quantized right after reading, so only one is unquantized.
     """
     params: dict[str, Any] = {}
     with progress(names.items(), desc=f"load {path.name}", unit="tensor", delay=UNNOTICED) as bar:
@@ -137,7 +137,7 @@ def read_params(
             node = params
             for key in where[:-1]:
                 node = node.setdefault(key, {})
-            # Opened anew for each one: pages of a closed map no longer count as host memory.
+            # Opened for each parameter: pages of a closed map no longer count as host memory.
             with open_parameter(stored, files, shapes[where]) as parameter:
                 kind = np.dtype(np.int32 if stored.integer else dtype)
                 array = _place(parameter, placement(where, shapes[where]), kind)
@@ -148,7 +148,7 @@ def read_params(
 
 
 def place_kernel(small: Any, where: Where, placement: Placement) -> Any:
-    """A small kernel with its integers, and as far as they divide its scales, on their devices."""
+    """Places a quantized kernel: its integers, and its scales if they divide, on their devices."""
 
     def lay(leaf: jax.Array) -> jax.Array:
         sharding = placement(where, leaf.shape)
@@ -161,7 +161,7 @@ def place_kernel(small: Any, where: Where, placement: Placement) -> Any:
 def open_parameter(
     stored: Stored, files: Mapping[str, Place], shape: tuple[int, ...]
 ) -> Iterator[_Tensor | _Stack]:
-    """A parameter whose blocks can be read, until its files are closed again."""
+    """A context manager for a parameter whose blocks can be read."""
     places = [files[tensor] for tensor in stored.tensors]
     with contextlib.ExitStack() as stack:
         held = {
@@ -175,7 +175,7 @@ def open_parameter(
 def refuse_extra(
     path: Path, files: Mapping[str, Place], names: Mapping[Where, Stored], ignored: str
 ) -> None:
-    """Refuses tensors that the model has no place for: it would not compute what was trained."""
+    """Refuses tensors that the model does not use: it would not compute the trained function."""
     used = {tensor for stored in names.values() for tensor in stored.tensors}
     extra = sorted(n for n in files if n not in used and not re.fullmatch(ignored, n))
     if extra:
@@ -191,7 +191,7 @@ def _in_file(path: Path, name: str) -> str:
 
 
 def _described_by(path: Path) -> str:
-    """What says the shapes of a checkpoint's tensors."""
+    """The file that describes the shapes of a checkpoint's tensors."""
     return "its metadata" if is_gguf(path) else "config.json"
 
 
@@ -236,7 +236,7 @@ class _Tensor:
         if in_file != expected:
             raise UserError(
                 f"tensor {_in_file(place.file, place.name)!r} of {path!r} has shape {in_file},"
-                f" {_described_by(place.file)} asks for {expected}"
+                f" {_described_by(place.file)} requires {expected}"
             )
 
     def read(self, index: tuple[slice, ...], dtype: np.dtype) -> np.ndarray:
@@ -259,7 +259,7 @@ class _Tensor:
             array += np.arange(begin, end, dtype=array.dtype)
 
     def runs(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Bounds of pieces of the last axis, and how much further on they lie in the file."""
+        """Bounds of pieces of the last axis, and their offsets in the file."""
         size = self.shape[-1] // self.stored.groups
         others = self.stored.parts - self.stored.spans
         for group in range(begin // size, -(-end // size)):
@@ -325,7 +325,7 @@ def _place(
 
 
 def _empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """Memory that a JAX array on CPU takes over without a copy, for which it must be aligned."""
+    """Aligned memory that a JAX array on CPU can take over without a copy."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)
     offset = -memory.ctypes.data % ALIGNMENT
@@ -333,7 +333,7 @@ def _empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 
 def gather(params: Params, names: Mapping[Where, Stored]) -> dict[str, np.ndarray]:
-    """Host tensors as a checkpoint stores them, fused ones put together, stacked ones apart."""
+    """Host tensors in the checkpoint's layout: fused ones joined, stacked ones split."""
     parts: dict[str, list[np.ndarray]] = {}
     layout: dict[str, Stored] = {}
     for where, stored in sorted(names.items(), key=lambda item: item[1].part):

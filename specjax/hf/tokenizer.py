@@ -1,4 +1,4 @@
-"""Tokenizers of checkpoints, and whether a drafter speaks its target's."""
+"""Loads, trains and compares tokenizers of checkpoints."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def load_tokenizer(
 
 
 def _without_vocabulary(path: Path, described: list[Path]) -> Any:
-    """A tokenizer of bytes; of others transformers would make one of the special tokens alone."""
+    """A byte tokenizer; refuses others, which transformers would build without a vocabulary."""
     with contextlib.suppress(UserError):
         tokenizer = _read(path)
         if not tokenizer.vocab_files_names:
@@ -69,14 +69,14 @@ def _without_vocabulary(path: Path, described: list[Path]) -> Any:
 
 
 def _read(path: Path) -> Any:
-    """What transformers makes of the files, or of `tokenizer.json` alone."""
+    """Loads the tokenizer with transformers from its files, or from only `tokenizer.json`."""
     if not (path / FILE).exists():
         for file in path.glob("*.model"):
             _check_sentencepiece(file)
         if (path / LLAMA).exists() and not (path / DESCRIPTIONS[0]).exists():
             # Undescribed, transformers 5 reads it without the space and the <s> of all its models.
             return LlamaTokenizer.from_pretrained(path, add_bos_token=True)
-    # Damaged files raise whatever met them first; the Rust library raises plain Exceptions.
+    # Damaged files raise various exceptions; the Rust library raises plain Exceptions.
     try:
         if _is_own(path):
             return PreTrainedTokenizerFast.from_pretrained(path)
@@ -91,7 +91,7 @@ def _read(path: Path) -> Any:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether it is beside a model that transformers does not know, and would warn of."""
+    """Whether its model is unknown to transformers, which would warn about it."""
     config = path / "config.json"
     return config.exists() and str(read_json(config).get("model_type")).startswith(OWN)
 
@@ -118,7 +118,7 @@ def _unreadable(path: Path, error: Exception) -> UserError:
 
 
 SHOWN_OF_REASON = 200
-"""Characters of another library's message in a refusal."""
+"""Most characters of another library's message in an error."""
 
 
 def _check_vocabulary(
@@ -157,7 +157,7 @@ def token_ids(tokenizer: Any, texts: Iterable[str], *, special: bool = True) -> 
 def written_ids(tokenizer: Any, model: LanguageModel, texts: Iterable[str]) -> Iterator[list[int]]:
     """Token ids of texts as a model writes them, with what its tokenizer appends.
 
-    A tokenizer for speech begins texts as the decoder does, with tokens that nobody generates.
+    A tokenizer for speech begins texts with the decoder's forced tokens, which are not generated.
     """
     if has_two(tokenizer):
         texts = iter(texts)
@@ -172,11 +172,11 @@ def written_ids(tokenizer: Any, model: LanguageModel, texts: Iterable[str]) -> I
 
 
 SHOWN = 3
-"""Differing pieces that a refusal shows."""
+"""Most differing pieces in an error message."""
 
 
 def check_same_vocabulary(name: str, drafter: Any, target: Any) -> None:
-    """Refuses a drafter whose ids do not mean what the target's mean.
+    """Refuses a drafter whose ids differ from the target's.
 
     Widths may differ: they are padded to round numbers, and what is not common is cut
     (`models.vocabularies`).
@@ -240,7 +240,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     """A byte-pair tokenizer of at most `vocab_size` pieces that appends EOS, as T5's does."""
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.NFKC()
-    # Punctuation apart, or every word would be learnt again with a full stop behind it.
+    # Splits off punctuation, otherwise every word would be learned again with a full stop.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
     )

@@ -21,7 +21,7 @@ from specjax.runtime.files import replacing
 
 
 def save_tree(params: Params, file: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a tree of arrays in nested dicts, complete or not at all."""
+    """Writes a tree of arrays in nested dicts, atomically."""
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
     tensors = {_name(path): processes.whole(leaf) for path, leaf in leaves}
     with replacing(file) as partial:
@@ -29,9 +29,9 @@ def save_tree(params: Params, file: Path, metadata: Mapping[str, str] | None = N
 
 
 def load_tree(file: Path, expected: Params, what: str, described: str) -> Params:
-    """Reads a tree with the shapes and dtypes of `expected`; other tensors are left alone.
+    """Reads a tree with the shapes and dtypes of `expected`; other tensors are ignored.
 
-    `what` the file holds (`heads`) and what said so (`their metadata`) are words for refusals.
+    `what` names the contents (`heads`) and `described` their source (`their metadata`) in errors.
 
     Raises:
       UserError: when the file is damaged, or lacks a tensor or has one of another shape.

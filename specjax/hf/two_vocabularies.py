@@ -11,7 +11,7 @@ from typing import Any
 
 
 def has_two(tokenizer: Any) -> bool:
-    """Whether prompts and texts have vocabularies of their own."""
+    """Whether prompts and texts have separate vocabularies."""
     return bool(getattr(tokenizer, "separate_vocabs", False))
 
 

@@ -108,7 +108,7 @@ def test_a_beam_search_that_is_told_nothing_is_the_checkpoints(tmp_path: Path) -
 
 def test_a_stopping_that_no_beam_search_has_is_refused(tmp_path: Path) -> None:
     target = specjax.load(checkpoint(tmp_path, "bart", BEAMS | {"early_stopping": "soon"}))
-    with pytest.raises(UserError, match="asks for a beam search that is none: early_stopping is"):
+    with pytest.raises(UserError, match="has an invalid beam search: early_stopping is"):
         specjax.BeamGenerator(target)
 
 
@@ -119,7 +119,7 @@ def test_decodes_without_the_beams_of_a_checkpoint_say_so_once(
     for _ in range(2):
         specjax.Generator(specjax.load(folder), max_new_tokens=5)
     specjax.BeamGenerator(specjax.load(folder), max_new_tokens=5)
-    note = f"model '{folder}' asks for num_beams 3; this decodes without beams\n"
+    note = f"model '{folder}' has num_beams 3; this decodes without beams\n"
     assert capsys.readouterr().out == note
 
 

@@ -315,7 +315,7 @@ def test_any_damaged_byte_of_a_header_is_read_or_refused(tmp_path: Path, whole: 
         ({"metadata": {"block_count": 3}}, "lacks the tensor 'blk.2."),
         ({"metadata": {"block_count": 1}}, "which the model described by its metadata"),
         ({"metadata": {"embedding_length": 28}}, "'token_embd.weight' of"),
-        ({"metadata": {"embedding_length": 28}}, "its metadata asks for"),
+        ({"metadata": {"embedding_length": 28}}, "its metadata requires"),
         ({"metadata": {"attention.scale": 0.5}}, "qwen2.attention.scale is 0.5"),
         ({"metadata": {"expert_count": 8}}, "qwen2.expert_count is 8"),
         ({"metadata": {"attention.value_length": 4}}, "attention.value_length is 4"),

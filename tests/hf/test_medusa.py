@@ -58,7 +58,7 @@ def cut(tensors):
 REFUSED = [
     (without("1.0.linear.bias"), {}, "lacks the tensor '1.0.linear.bias'"),
     (without("0.0.linear.weight"), {}, "lacks the tensor '0.0.linear.weight'"),
-    (cut, {}, r"'1.0.linear.weight' .* shape \(24, 20\), config.json asks for \(24, 24\)"),
+    (cut, {}, r"'1.0.linear.weight' .* shape \(24, 20\), config.json requires \(24, 24\)"),
     (lambda t: t | {"lm_head.weight": t["0.2.weight"]}, {}, "'lm_head.weight' .* no place"),
     (None, {"medusa_num_heads": 4}, "lacks the tensor '3.0.linear.weight'"),
     (None, {"medusa_num_layers": 0}, "medusa_num_layers is 0; it must be an integer from 1"),

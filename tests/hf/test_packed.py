@@ -264,8 +264,8 @@ BROKEN = {
     "zero points": lambda t: t["qzeros"].__iadd__(1),
     "g_idx": lambda t: t["g_idx"].sort() or np.copyto(t["g_idx"], t["g_idx"][::-1].copy()),
     "int32": lambda t: t.__setitem__("qweight", t["qweight"].astype(np.int64)),
-    "asks for groups": lambda t: t.__setitem__("scales", t["scales"][:1]),
-    "config.json asks for": lambda t: t.__setitem__("qweight", t["qweight"][:1]),
+    "requires groups": lambda t: t.__setitem__("scales", t["scales"][:1]),
+    "config.json requires": lambda t: t.__setitem__("qweight", t["qweight"][:1]),
 }
 
 
@@ -320,5 +320,5 @@ def test_what_is_small_already_is_not_made_smaller(plain, tmp_path):
     tensors = load_file(tmp_path / "model.safetensors")
     del tensors["model.layers.0.mlp.up_proj.scales"]
     save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(specjax.UserError, match="lacks 'scales' beside"):
+    with pytest.raises(specjax.UserError, match="lacks 'scales' next to"):
         specjax.load(tmp_path)

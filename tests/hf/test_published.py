@@ -133,7 +133,7 @@ def test_what_neither_llama_nor_an_exporter_has_is_ignored_and_named() -> None:
 
 def test_a_mapping_must_be_there(tmp_path: Path) -> None:
     folder = edited(tmp_path / "it", "eagle3", without("d2t"))
-    with pytest.raises(UserError, match="lacks the tensor 'd2t', which says what its 40 ids are"):
+    with pytest.raises(UserError, match="lacks the tensor 'd2t', which maps its 40 ids"):
         load(folder)
 
 

@@ -118,7 +118,7 @@ def test_fields_say_the_convention_of_places_and_who_sees_whom() -> None:
         (lambda t: t | {"other.weight": t["norm.weight"]}, "'other.weight' .* has no place"),
         (
             lambda t: t | {"fc.weight": np.ascontiguousarray(t["fc.weight"][:, :48])},
-            r"'fc.weight' .* shape \(24, 48\), config.json asks for \(24, 72\)",
+            r"'fc.weight' .* shape \(24, 48\), config.json requires \(24, 72\)",
         ),
     ],
 )

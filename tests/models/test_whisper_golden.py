@@ -160,7 +160,7 @@ def test_what_a_model_does_not_know_is_refused(target: LoadedModel) -> None:
     with pytest.raises(specjax.UserError, match="'sing'; the model knows translate, transcribe"):
         specjax.in_language(target, "de", "sing")
     generator = specjax.Generator(target, max_new_tokens=30)
-    with pytest.raises(specjax.UserError, match="max_new_tokens is 30; behind the 4 .* for 29"):
+    with pytest.raises(specjax.UserError, match="max_new_tokens is 30; after the 4 .* for 29"):
         generator.encode(list(EXPECTED["heard"]))
     with pytest.raises(specjax.UserError, match="list of audio files or waveforms"):
         generator.encode(3)

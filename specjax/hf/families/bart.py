@@ -52,7 +52,7 @@ def _stack(side: str) -> Tensors:
 
 
 class BartLike(Family[Shape]):
-    """BART and its relatives; each says which parts its models have."""
+    """BART and its relatives; each class declares the parts of its models."""
 
     model, shape = Bart, BartConfig
     schema = Schema(
@@ -217,7 +217,7 @@ class MarianFamily(BartLike[BartConfig]):
 
 
 PAD = 1
-"""Of Hugging Face's class: where a `config.json` names no token, positions begin behind this."""
+"""Of Hugging Face's class: where a `config.json` names no token, positions begin after this one."""
 
 
 @FAMILIES.register("m2m_100")
@@ -231,11 +231,11 @@ class M2M100Family(BartLike[BartConfig]):
     }
 
     def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-        """Positions are numbered behind the padding token's id, and padding has none."""
+        """Positions are numbered from the padding token's id on; padding has none."""
         pad = hf.get("pad_token_id", PAD)
         if not (is_int(pad) and 0 <= pad < fields["vocab_size"]):
             raise ValueError(
-                f"pad_token_id is {format_value(pad)}; positions begin behind it, so it must be a "
+                f"pad_token_id is {format_value(pad)}; positions begin after it, so it must be a "
                 "token id"
                 f" from 0 to {fields['vocab_size'] - 1}"
             )

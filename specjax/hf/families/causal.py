@@ -80,7 +80,7 @@ def whole(layer: Tensors) -> Tensors:
 
 
 class Decoder(Family[Shape]):
-    """A relative of Llama: fields, constants of its shapes, and what else its fields say."""
+    """A relative of Llama: fields, constants of its shapes, and their interpretation."""
 
     model, shape = Causal, CausalConfig
     schema = Schema(FIELDS, HARMLESS)
@@ -103,7 +103,7 @@ class Decoder(Family[Shape]):
     """Which layers may slide: "all" or none, a "mixed" lot, or "", never."""
 
     def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
-        """Whether each layer slides, where `layer_types` does not say."""
+        """Whether each layer slides, if `layer_types` does not specify it."""
         return [window is not None] * fields["num_hidden_layers"]
 
     def rope(self, fields: Mapping[str, Any], d_head: int) -> Rope:

@@ -16,10 +16,10 @@ from specjax.models.base import LanguageModel
 from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
 
 LAYERS = 5
-"""Of a drafter, and target layers that it reads, where its shape does not say (published)."""
+"""Default layers of a drafter, and of the target to read (published)."""
 
 BLOCK = 16
-"""Tokens of a block where its shape does not say (published)."""
+"""Default tokens of a block (published)."""
 
 
 def layers_read(depth: int) -> list[int]:
@@ -28,9 +28,9 @@ def layers_read(depth: int) -> list[int]:
 
 
 def published_layers(depth: int, count: int) -> list[int]:
-    """So many at equal distances, from the second to the last but two; one is the middle one.
+    """Layers at equal distances, from the second to the last but two; one is the middle one.
 
-    Of several none is there twice only where the target has enough (z-lab/dflash, SGLang).
+    Layers only differ if the target has enough of them (z-lab/dflash, SGLang).
     """
     if count == 1:
         return [depth // 2 + 1]
@@ -70,7 +70,7 @@ _T5_LAYER: Tensors = {
 
 
 class _InBlocks(OnTargetFamily):
-    """What both kinds have in common."""
+    """Shared parts of both kinds."""
 
     model = DFlash
 
@@ -93,7 +93,7 @@ class _InBlocks(OnTargetFamily):
 
 @FAMILIES.register("dflash_t5")
 class DFlashT5Family(_InBlocks, OnT5, T5Family[DFlashT5Config]):
-    """Parallel feature drafters of targets with an encoder, and attention to what it wrote."""
+    """Parallel feature drafters of targets with an encoder, with attention to its states."""
 
     shape = DFlashT5Config
     schema = T5Family.schema.changed(**FIELDS, **BLOCK_FIELDS)

@@ -2,7 +2,7 @@
 
 Stored are layers like Qwen3's, the matrix that fuses the target's states, and two norms; embedding
 and output layer are the target's, and a mask is one of its tokens
-(docs/how_to/published_drafters.md says where each fact is from).
+(docs/how_to/published_drafters.md has the sources).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ TWICE = {
     "mask_token_id": size(None, least=0),
     "target_layer_ids": _layers(),
 }
-"""Fields that stand in `dflash_config`, beside it, or at both places."""
+"""Fields in `dflash_config`, next to it, or in both places."""
 
 NESTED = Schema(
     TWICE
@@ -116,7 +116,7 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
         FIELDS
         | TWICE
         | {
-            # Their layers are Qwen3's whatever the target is.
+            # Their layers are Qwen3's for any target.
             "model_type": choice("qwen3", ("qwen3", FAMILY)),
             "attention_bias": flag(False),
             "mlp_bias": only(False, "such biases are not supported"),
@@ -156,7 +156,7 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
             key: read_agreeing(key, fields[key], inside[key], "dflash_config") for key in TWICE
         }
         refuse_images(fields)
-        # Where texts end is the target's word: here in training, elsewhere once they meet.
+        # The target sets the end tokens: here in training, elsewhere when both are fitted.
         named = (hf if fields["model_type"] == FAMILY else {}) | {"model_type": FAMILY}
         own = read(Schema(corrections.FIELDS), _corrections(hf))
         made = self.build(
@@ -288,7 +288,7 @@ def _architecture(config: DFlashCausalConfig) -> str:
 
 
 def _mask(fields: Mapping[str, Any]) -> int:
-    """The token whose embedding stands at all masked places."""
+    """The token whose embedding is at all masked positions."""
     token, most = fields["mask_token_id"], fields["vocab_size"] - 1
     if token is None or token > most:
         raise ValueError(
@@ -309,7 +309,7 @@ def _read(fields: Mapping[str, Any]) -> list[int]:
     if ids is None:
         ids = [number - 1 for number in published_layers(depth, fields["num_hidden_layers"])]
     if depth is not None and max(ids) > depth - 2:
-        # Behind the last layer the published states are normed.
+        # After the last layer the published states are normed.
         raise ValueError(
             f"target_layer_ids is {format_value(ids)}; of {depth} layers they must be at most "
             f"{depth - 2}"

@@ -1,4 +1,4 @@
-"""Formats of drafters that are not read, by what tells them apart in a published file."""
+"""Unsupported formats of drafters, and their distinctive marks in published files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def refuse_unread(hf: Mapping[str, Any]) -> None:
 
 
 def _formats(hf: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Fields that tell a format that is not read, their values and its name."""
+    """Fields that identify an unsupported format, their values and its name."""
     for architecture in _listed(hf.get("architectures")):
         for pattern, name in ARCHITECTURES.items():
             if re.fullmatch(pattern, architecture):
@@ -97,7 +97,7 @@ def _listed(value: Any) -> list[str]:
 
 
 def _refuse_medusa(hf: Mapping[str, Any]) -> None:
-    """Refuses Medusa's heads where a model is asked for.
+    """Refuses Medusa's heads in place of a model.
 
     Raises:
       ValueError: saying how they are read.
@@ -112,7 +112,7 @@ def _refuse_medusa(hf: Mapping[str, Any]) -> None:
             f" specjax does not read; it reads {READ}"
         )
     raise ValueError(
-        f"medusa_num_heads is {format_value(count)}: Medusa's heads, which are a table beside "
+        f"medusa_num_heads is {format_value(count)}: Medusa's heads, which are a table next to "
         "their target"
         " and no model; specjax.hf.heads.load reads them, in experiments config.heads"
     )

@@ -45,7 +45,7 @@ _MODULES = (
 
 
 class _OneLayer(OnTargetFamily):
-    """What both kinds have in common."""
+    """Shared parts of both kinds."""
 
     model = Eagle
     tensors: ClassVar[Tensors] = {
@@ -67,7 +67,7 @@ class _OneLayer(OnTargetFamily):
 
 @FAMILIES.register("eagle_t5")
 class EagleT5Family(_OneLayer, OnT5, T5Family[EagleT5Config]):
-    """Feature drafters of targets with an encoder, and attention to what that wrote."""
+    """Feature drafters of targets with an encoder, with attention to its states."""
 
     shape = EagleT5Config
     schema = T5Family.schema.changed(**FIELDS, **DETAILS)

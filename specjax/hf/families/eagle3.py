@@ -1,8 +1,8 @@
 """Published EAGLE-3 drafters: the layouts of SafeAILab and SpecForge, and of vLLM's speculators.
 
 Both store one decoder layer, the matrix that fuses three of the target's states, and an output
-layer over the ids that can be drafted (docs/how_to/published_drafters.md says where each fact is
-from). Read and written as what `models.eagle` computes; what that does not compute is refused.
+layer over the ids that can be drafted (docs/how_to/published_drafters.md has the sources).
+Configurations that `models.eagle` does not compute are refused.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ def layers_after(ids: Sequence[int]) -> tuple[int, ...]:
 
     Two ways of counting are in use. vLLM and its speculators name how many layers have run;
     SpecForge names the last one that has, from 0 on. As in SGLang, a list that has layer 1 is
-    SpecForge's: nobody reads the states after the first layer.
+    SpecForge's: no drafter reads the states after the first layer.
     """
     shift = 1 if min(ids) == 1 else 0
     return tuple(sorted(number + shift for number in ids))
 
 
 class _Published(Decoder[EagleCausalConfig]):
-    """What both layouts have in common."""
+    """Shared parts of both layouts."""
 
     model, shape = Eagle, EagleCausalConfig
     prefix = ""
@@ -88,7 +88,7 @@ class _Published(Decoder[EagleCausalConfig]):
     ) -> EagleCausalConfig:
         """The shape of checked `fields` and those of its `layer`.
 
-        Where texts end is the target's word: in published files special tokens are often others'.
+        The target sets the end tokens: special tokens in published files are often wrong.
         """
         refuse_images(layer)
         size, width = layer["vocab_size"], layer["hidden_size"]
@@ -128,7 +128,7 @@ class _Published(Decoder[EagleCausalConfig]):
             )
         if config.draft_vocab < config.vocab_size and MAPPING not in tensors:
             raise ValueError(
-                f"it lacks the tensor {MAPPING!r}, which says what its {config.draft_vocab} ids are"
+                f"it lacks the tensor {MAPPING!r}, which maps its {config.draft_vocab} ids"
             )
         if EMBEDDING not in tensors and config.embedding_width:
             raise ValueError(
@@ -211,9 +211,9 @@ class Eagle3(_Published):
         | COUNTS
         | {
             "model_type": choice("llama", PLAIN),
-            # One layer is built whatever it says; some say how many the target has.
+            # One layer is built for any value; some files have the target's number here.
             "num_hidden_layers": size(most=MOST_LAYERS),
-            # A word of the target: the output layer has other rows than the embedding.
+            # A field of the target: the output layer has other rows than the embedding.
             "tie_word_embeddings": flag(False),
             "eagle_config": raw(),
             "num_aux_hidden_states": equal(USUAL, "so many layers are read"),
@@ -339,7 +339,7 @@ def _verifier(words: Any) -> str:
 
 
 def _proposal(target_name: str) -> dict[str, Any]:
-    """`speculators_config`: how an engine drafts unless it is told otherwise."""
+    """`speculators_config`: the default draft settings of an engine."""
     greedy = {
         "proposal_type": "greedy",
         "speculative_tokens": SPECULATED,

@@ -29,7 +29,7 @@ LAYER: dict[str, Field] = causal.FIELDS | {
     "layer_types": all_full(),
     "partial_rotary_factor": Field(None, "1: partial rotation is not supported", lambda x: x == 1),
 }
-"""Of the layer itself, in Llama's words."""
+"""Fields of the layer, by Llama's names."""
 
 NORMS = {
     "norm_before_residual": flag(False),
@@ -54,7 +54,7 @@ NESTED = Schema(
         "use_mtp_layernorm": only(False, "such a norm is not supported"),
         "parallel_draft_step": equal(1, "drafting in parallel is not supported"),
     },
-    # Of layers behind the first, and of heads that draft in parallel: there are none.
+    # Fields of further layers, and of heads that draft in parallel: there are none.
     harmless=("next_layer_regular", "parallel_draft_heads_num_layers"),
 )
 """`eagle_config`, as SpecForge and Model Optimizer write it."""

@@ -1,4 +1,4 @@
-"""What a model family is: an architecture, and tables of its fields and of its tensors."""
+"""The interface of model families: an architecture, and tables of fields and tensors."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ from specjax.models.shapes import parameter_shapes
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """Where a parameter lies in a checkpoint.
+    """The place of a parameter in a checkpoint.
 
     `transposed`: the tensor is `[out, in]`, as PyTorch's linear layers are. A fused tensor holds
-    parameters side by side along its output axis, all of them in each of `groups` such as heads: of
-    its `parts` equal parts this one is number `part`, and as many as it `spans` from there on. A
-    parameter may be `stacked` along its first axis of so many tensors, whose names have their
-    number for `{}`. Ids are `integer`, whatever dtype weights are read in; the tensor may hold them
-    less their `place`.
+    parameters side by side along its output axis, repeated in each of `groups` such as heads: of
+    `parts` equal parts this parameter has the `spans` parts from number `part` on. A parameter may
+    be `stacked` from that many tensors along its first axis; `{}` in the name is their number. Ids
+    are `integer` for any dtype of the weights; the tensor may hold them minus their `place`.
     """
 
     tensor: str
@@ -48,7 +47,7 @@ class Stored:
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """Names of the tensors that it is made of."""
+        """Names of the tensors of the parameter."""
         if not self.stacked:
             return (self.tensor,)
         return tuple(self.tensor.format(number) for number in range(self.stacked))
@@ -62,7 +61,7 @@ A name that ends in a parameter's (`embedding`) has the whole name of its tensor
 
 
 class Architecture(LanguageModel, Protocol):
-    """A model that is made of its configuration alone."""
+    """A model class that is built from only its configuration."""
 
     def __init__(self, config: Any) -> None: ...
 
@@ -92,9 +91,9 @@ class Family(Generic[Shape]):
     """Hugging Face's class; empty: it is named after the family."""
 
     tensors: ClassVar[Tensors]
-    """Where the parameters of its models are: of a shape those that it has.
+    """Places of the parameters of its models; a shape has some of them.
 
-    A parameter without a line is not in a checkpoint, but its target's.
+    A parameter without an entry is not in a checkpoint, but in its target's.
     """
 
     transposed: ClassVar[bool] = True
@@ -122,7 +121,7 @@ class Family(Generic[Shape]):
 
     @classmethod
     def claims(cls, hf: Mapping[str, Any]) -> bool:
-        """Whether a configuration is of this family, whatever its `model_type` says."""
+        """Whether a configuration is of this family, for any `model_type`."""
         return False
 
     def config_from_hf(
@@ -211,7 +210,7 @@ class Family(Generic[Shape]):
         return tensor
 
     def repeated(self, config: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Tensors of an export that say again what its others say."""
+        """Tensors of an export that repeat others."""
         return {}
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
@@ -219,7 +218,7 @@ class Family(Generic[Shape]):
         return {}
 
     def table(self, config: Any) -> Tensors:
-        """Where the parameters of a shape are, of more modules than it has."""
+        """Places of the parameters of a shape, possibly of further modules."""
         return self.tensors
 
     def names(self, config: Any) -> Mapping[Where, Stored]:

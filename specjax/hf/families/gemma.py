@@ -102,7 +102,7 @@ class Gemma3Text(Gemma2):
         "gemma3_text",
         **rotary.TWO_KINDS,
         sliding_window_pattern=size(6),
-        # Hugging Face's class has the field and does nothing with it.
+        # Hugging Face's class declares the field and ignores it.
         attn_logit_softcapping=only(None),
     )
     architecture = "Gemma3ForCausalLM"

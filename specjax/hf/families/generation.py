@@ -1,9 +1,9 @@
-"""What `generation_config.json` says: special tokens, settings that are obeyed, and others.
+"""Reads `generation_config.json`: special tokens, supported settings, and other fields.
 
 Hugging Face reads these fields from `generation_config.json` where there is one, otherwise from
 `config.json`; nothing falls back from one file to the other. Fields that would change the tokens
-and that no strategy here applies are refused, or ignored when the user says so. How tokens are
-drawn, and how many, is always the strategy's and the caller's word.
+and that no strategy here applies are refused, or ignored on request. Sampling and the number of
+tokens are always set by the strategy and the caller.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SETTINGS = frozenset(
     return_timestamps sequence_bias stop_strings suppress_tokens
     """.split()  # noqa: SIM905
 )
-"""Fields that change the tokens as a target here writes them too (`specjax/logits`)."""
+"""Fields that are supported settings (`specjax/logits`)."""
 
 TOKENS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")
 
@@ -53,7 +53,7 @@ FORCE_BOS = "force_bos_token_to_be_generated"
 """An old word for a `forced_bos_token_id` that is the `bos_token_id`."""
 
 BEAMS = "num_beams"
-"""What only a beam search obeys (`specjax.beams`); other decodes say that they do not."""
+"""The field that only a beam search uses (`specjax.beams`); other decodes print a note."""
 
 HARMLESS = frozenset(
     """
@@ -69,10 +69,10 @@ HARMLESS = frozenset(
 """Fields that leave the tokens as they are, or that every call here sets itself."""
 
 ABOUT_THE_FILE = ("_commit_hash", "_from_model_config", "transformers_version")
-"""Fields that say where a file is from, and nothing of another one."""
+"""Fields that describe the origin of a file."""
 
 MOST_BOS = 2**31
-"""Nothing here feeds it by itself: a small vocabulary may keep the id of the published one."""
+"""A token that is never fed here: a small vocabulary may keep the id of the published one."""
 
 GENERATION = frozenset({*NEUTRAL, *SETTINGS, *TOKENS, FORCE_BOS, BEAMS, *HARMLESS})
 """Fields of `generation_config.json`, which older `config.json` have too."""
@@ -80,12 +80,12 @@ GENERATION = frozenset({*NEUTRAL, *SETTINGS, *TOKENS, FORCE_BOS, BEAMS, *HARMLES
 
 @dataclasses.dataclass(frozen=True)
 class Special:
-    """Special tokens; `pad` only fills what nobody reads, and always is a token."""
+    """Special tokens; `pad` only fills masked positions, and is always a token."""
 
     eos: tuple[int, ...]
     pad: int
     bos: int | None
-    start: int | None  # of a decoder behind an encoder
+    start: int | None  # of a decoder with an encoder
 
 
 class GenerationFileError(ValueError):
@@ -154,7 +154,7 @@ def _below(bound: int) -> str:
 def generation_fields(
     hf: Mapping[str, Any], generation: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """All that Hugging Face decodes by, as it is written, without what is null."""
+    """All fields of generation as in the files, without null values."""
     fields = {name: hf[name] for name in hf if name in GENERATION}
     fields = fields if generation is None else generation
     # transformers reads the old word of settings that are, or were, a model's configuration.
@@ -165,12 +165,12 @@ def generation_fields(
 
 
 def settings_in(generation: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of its fields that are settings."""
+    """The fields that are settings."""
     return {name: value for name, value in generation.items() if name in SETTINGS}
 
 
 def beams_in(generation: Mapping[str, Any]) -> int:
-    """How many beams it asks for; 1 without any.
+    """The number of beams in the fields; 1 without any.
 
     Raises:
       ValueError: when that is no number of beams.
@@ -187,7 +187,7 @@ def beams_in(generation: Mapping[str, Any]) -> int:
 
 def beams_words(name: str, beams: int) -> str:
     """The note of a decode of model `name` that searches no beams."""
-    return f"model {name!r} asks for {BEAMS} {beams}; this decodes without beams"
+    return f"model {name!r} has {BEAMS} {beams}; this decodes without beams"
 
 
 def change_generation(
@@ -219,9 +219,9 @@ def refuse_processors(
 ) -> None:
     """Refuses fields that make Hugging Face decode other tokens than a strategy here would.
 
-    Those that are a family's `own` it has read itself, and its `neutral` ones must be at a value
-    that changes nothing. Beams are left to who decodes. Fields of
-    `generation_config.json` that transformers does not declare are ignored.
+    A family reads its `own` fields itself; its `neutral` fields must have a value that changes
+    nothing. Beams are left to the caller. Fields of `generation_config.json` that transformers does
+    not declare are ignored.
 
     Raises:
       ValueError: naming the field, its value and how to ignore it.
@@ -237,7 +237,7 @@ def refuse_processors(
             raise ValueError(
                 f"{name} is {format_value(value)}, which no strategy applies;"
                 f" generation={{{name!r}: None}} (of specjax.load, or config.generation) decodes"
-                " without it, ignore_generation_config=True without all that it says"
+                " without it, ignore_generation_config=True without the whole file"
             )
 
 
@@ -256,7 +256,7 @@ def _is_neutral(name: str, value: Any, neutral: Mapping[str, tuple[Any, ...]]) -
 
 
 def ends_to_hf(config: Any, **firsts: int | None) -> dict[str, Any]:
-    """A shape's special tokens in Hugging Face's words; texts begin with those of `firsts`."""
+    """A shape's special tokens by Hugging Face's names; texts begin with those of `firsts`."""
     eos = config.eos
     last = eos[0] if len(eos) == 1 else list(eos) or None
     return {**firsts, "eos_token_id": last, "pad_token_id": config.pad}

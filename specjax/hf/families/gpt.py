@@ -213,7 +213,7 @@ class GPTNeoX(Family[CausalConfig]):
         }
 
     def table(self, config: Any) -> Tensors:
-        """Queries, keys and values lie head by head in one tensor."""
+        """Queries, keys and values are interleaved by head in one tensor."""
         fused = "attention.query_key_value"
         layer = {
             "attention_norm": "input_layernorm",
@@ -279,7 +279,7 @@ class OPT(Family[CausalConfig]):
     constants: ClassVar[dict[str, Any]] = {
         **NORMED,
         "position_offset": 2,  # rows of the table of positions before that of the first token
-        "eps": 1e-5,  # PyTorch's own: no field says it
+        "eps": 1e-5,  # PyTorch's default, without a field
     }
     architecture = "OPTForCausalLM"
     tensors: ClassVar[Tensors] = {

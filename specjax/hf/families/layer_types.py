@@ -15,7 +15,7 @@ SWITCHED: dict[str, Field] = WINDOWS | {"use_sliding_window": flag(False)}
 
 
 def window_of(fields: Mapping[str, Any]) -> int | None:
-    """The keys that a sliding layer sees; None where none slides."""
+    """The window of sliding layers; None if none slides."""
     return fields["sliding_window"] if fields.get("use_sliding_window", True) else None
 
 
@@ -27,10 +27,10 @@ def every(count: int, fields: Mapping[str, Any]) -> list[bool]:
 def windows_of(
     fields: Mapping[str, Any], slides: Sequence[bool], *, mixed: bool = True
 ) -> tuple[int, ...]:
-    """The window of each layer, 0 for none; empty where none slides.
+    """The window of each layer, 0 for none; empty if none slides.
 
-    Layers slide where `layer_types` says so, else where `slides` does; both must agree in families
-    that are not `mixed`: Hugging Face's masks do not look at that field, but its caches do.
+    `layer_types` selects sliding layers, otherwise `slides`. Both must agree in families that are
+    not `mixed`: Hugging Face's masks ignore that field, but its caches use it.
 
     Raises:
       ValueError: naming the field, its value and what is allowed.

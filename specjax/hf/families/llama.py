@@ -66,7 +66,7 @@ class Qwen3(_Qwen):
 
 @FAMILIES.register("olmo2")
 class Olmo2(Decoder[CausalConfig]):
-    """Llama with norms behind the sublayers instead of before, and norms of queries and keys.
+    """Llama with norms after the sublayers instead of before, and norms of queries and keys.
 
     OLMo 2 (2025), section 3.2; a query's or key's norm is over all heads together.
     """
@@ -138,9 +138,9 @@ class Cwm(Decoder[CausalConfig]):
 
 
 def _rotated(fields: Mapping[str, Any]) -> list[bool]:
-    """Whether each layer rotates; `no_rope_layers` has, whatever its name says, a 1 where it does.
+    """Whether each layer rotates; despite its name `no_rope_layers` has a 1 for rotation.
 
-    Every `no_rope_layer_interval`-th does not where the configuration lists none.
+    Without that list every `no_rope_layer_interval`-th layer does not rotate.
     """
     layers, listed = fields["num_hidden_layers"], fields["no_rope_layers"]
     if listed is None:

@@ -1,4 +1,4 @@
-"""What all families of feature drafters say of their targets, in words like Hugging Face's."""
+"""Fields about the target that all families of feature drafters share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIELDS = {
     "target_head_dim": size(0, least=0),
     "draft_vocab_size": size(),
 }
-"""What the shape of a feature drafter says of its target."""
+"""Fields of a feature drafter's shape about its target."""
 
 
 WORDS = {
@@ -54,11 +54,11 @@ TENSORS: Tensors = {
     "head": "lm_head",
     "position_bias": "relative_attention_bias",
 }
-"""What is in all of them; `cross` layers share one table of relative positions."""
+"""Modules of all feature drafters; `cross` layers share one table of relative positions."""
 
 
 class OnTargetFamily(Family[Any]):
-    """What all have in common; the other base reads and writes the shape of the layers."""
+    """Base of all feature drafters; the other base class handles the shape of the layers."""
 
     schema = Schema(FIELDS)
     prefix = ""
@@ -83,11 +83,11 @@ class OnTargetFamily(Family[Any]):
         }
 
     def layers_read(self, depth: int) -> list[int]:
-        """The layers of a target of so many that a drafter reads unless its shape says which."""
+        """Default target layers that a drafter reads, for a target of `depth` layers."""
         raise NotImplementedError
 
     def of_target(self, target: LanguageModel) -> Any:
-        """The shape of layers that suit a target, in the family's own words."""
+        """The fields of layers that suit a target."""
         return target.config
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class OnTargetFamily(Family[Any]):
 
 
 class OnT5(OnTargetFamily):
-    """Of targets with an encoder, in layers like T5's whatever the target's are like."""
+    """Fields of a drafter for targets with an encoder, with T5 layers for any target."""
 
     layers = T5Family
 
@@ -138,7 +138,7 @@ def _with_encoder(family: str, target: LanguageModel) -> EncoderDecoder:
     if target.info.frames:
         raise ValueError(
             f"model_type is {family!r}, for targets that read text; the target, of family"
-            f" {target.config.family!r}, listens"
+            f" {target.config.family!r}, is a speech model"
         )
     if not isinstance(target, EncoderDecoder):
         raise ValueError(
@@ -171,7 +171,7 @@ def like_t5(target: EncoderDecoder) -> T5Config:
 
 
 class OnLlama(OnTargetFamily):
-    """Of decoder-only targets with rotary positions."""
+    """Fields of a drafter for decoder-only targets with rotary positions."""
 
     layers = Llama
 
@@ -184,7 +184,7 @@ class OnLlama(OnTargetFamily):
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         refuse_other_positions(FAMILIES.name_of(type(self)), target)
-        # Serving engines read no biases; a drafter has them where its own shape says so.
+        # Serving engines read no biases; a drafter only has them if its own shape sets them.
         words = super().given_by(target) | {"attention_bias": False, "mlp_bias": False}
         rope = target.config.rope
         if rope.kind == "longrope" and rope.width < target.config.d_head:

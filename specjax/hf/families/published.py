@@ -1,4 +1,4 @@
-"""What the layouts of published drafters for decoder-only targets have in common."""
+"""Shared parts of the layouts of published drafters for decoder-only targets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specjax.hf.families.schema import Field, Schema, format_value, read
 from specjax.models.positions import Rope
 
 ROPES = ("default", "linear", "llama3", "yarn")
-"""Rotations that depend on distances alone: who counts positions from where does not matter."""
+"""Rotations that depend only on distances, for any origin of positions."""
 
 UNUSED = causal.HARMLESS | {
     "max_window_layers",
@@ -18,11 +18,11 @@ UNUSED = causal.HARMLESS | {
     "sliding_window",
     "target_model_type",
 }
-"""Fields that change nothing: a window is used where another field says so."""
+"""Fields that change nothing: another field turns windows on."""
 
 
 def read_nested(schema: Schema, inside: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The fields of an exporter's own object, every one of which is to be known.
+    """The fields of an exporter's own object, all of which must be known.
 
     Raises:
       ValueError: naming the field, its value and what is allowed.
@@ -70,7 +70,7 @@ def refuse_rotation(rope: Rope) -> None:
 
 
 def refuse_images(fields: Mapping[str, Any]) -> None:
-    """Refuses rotations by a place in an image, which the targets here do not see.
+    """Refuses rotations by image position, which the targets here do not support.
 
     Raises:
       ValueError: naming the field.
@@ -97,7 +97,7 @@ def nested(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def read_agreeing(key: str, outside: Any, inside: Any, where: str) -> Any:
-    """What one field says that a configuration may have at two places, or None.
+    """The value of a field that a configuration may have in two places, or None.
 
     Raises:
       ValueError: when both are there and differ.

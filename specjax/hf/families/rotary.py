@@ -1,4 +1,4 @@
-"""Rotary positions in Hugging Face's words: `rope_parameters`, and the older `rope_scaling`."""
+"""Rotary positions in Hugging Face's fields: `rope_parameters`, and the older `rope_scaling`."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ _NEEDED = {
 
 
 def rope_from_hf(fields: Mapping[str, Any], width: int) -> Rope:
-    """The rotation of heads of `width` that the checked `fields` of a configuration ask for.
+    """The rotation of heads of `width` by the checked `fields` of a configuration.
 
     `rope_scaling` wins over `rope_parameters` where both are there, as it does in transformers.
 
@@ -193,7 +193,7 @@ def split_rope_kinds(fields: Mapping[str, Any]) -> dict[str, Any]:
     scaling = {} if fields["rope_scaling"] is None else fields["rope_scaling"]
     if not isinstance(scaling, dict):
         raise ValueError(f"rope_scaling is {format_value(scaling)}; it must be an object, or null")
-    # As in Hugging Face, a type by its older name `type` does not count beside this one.
+    # As in Hugging Face, this one takes precedence over the older name `type`.
     full, sliding = ({"rope_type": "default", **(both.get(kind) or {})} for kind in kinds)
     return {
         **fields,
@@ -225,7 +225,7 @@ def _rope(written: Mapping[str, Any], fields: Mapping[str, Any], width: int) -> 
     missing = [name for name in _NEEDED.get(kind, ()) if name not in written]
     if missing:
         raise ValueError(f"{missing[0]} is missing; rope_type {kind!r} needs it")
-    # Of other fields transformers says that it does not know them, and reads none.
+    # transformers warns of other fields and ignores them.
     values = read(Schema(_PLAIN | _KINDS[kind], (), NOTHING), written)
     theta = values["rope_theta"]
     if "rope_theta" in written and theta is None:
@@ -346,5 +346,5 @@ def rope_to_hf(rope: Rope) -> dict[str, Any] | None:
     }
     if rope.kind == "default":
         return None
-    said = _KINDS[rope.kind]
-    return {"rope_type": rope.kind} | {name: words[name] for name in words if name in said}
+    allowed = _KINDS[rope.kind]
+    return {"rope_type": rope.kind} | {name: words[name] for name in words if name in allowed}

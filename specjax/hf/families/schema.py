@@ -1,8 +1,8 @@
-"""What the fields of a family's `config.json` may say, checked before anything else is read.
+"""Schemas of a family's `config.json`, checked before anything else is read.
 
 Defaults and other names of fields are those of the family's configuration class in transformers. A
-field that this class declares, or that its model reads without that, is obeyed, or refused where it
-is not at its default. A field that is not declared is not read by transformers' model either: it is
+field that this class declares, or that its model reads anyway, is supported, or refused unless it
+has its default. A field that is not declared is not read by transformers' model either: it is
 ignored, and named in a note (`hf.families.schema`).
 """
 
@@ -89,12 +89,12 @@ COMMON = frozenset(
 
 
 NEEDED = object()
-"""The default of a field that must be there: a model's sizes, which nobody leaves out."""
+"""The default of a required field: a model's sizes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """What a configuration class of transformers declares."""
+    """Declarations of a configuration class of transformers."""
 
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     nullable: Collection[str] = ()
@@ -107,7 +107,7 @@ NOTHING = Declared()
 
 @functools.cache
 def read_declared(model_type: str) -> Declared:
-    """What the configuration class of a model type declares."""
+    """The declarations of a model type's configuration class."""
     from transformers import CONFIG_MAPPING  # slow to import
 
     fields = dataclasses.fields(CONFIG_MAPPING[model_type])

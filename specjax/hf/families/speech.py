@@ -1,9 +1,9 @@
-"""What Whisper's configurations say of languages and tasks, as Hugging Face reads it.
+"""Languages and tasks in Whisper's configurations, as in Hugging Face.
 
 A text begins with the start token, a language, a task, and that it has no timestamps. Fields of
 `generation_config.json` come first; where they name neither language nor task, old checkpoints'
-`forced_decoder_ids` count, and where these leave the language open it is detected: the target says
-which of the languages is the likeliest behind the start token.
+`forced_decoder_ids` count, and if these leave the language open it is detected: the target's most
+probable language token after the start token.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """What Whisper reads of `generation_config.json` for audio of several windows, undeclared.
 
-Values beside null that change nothing here.
+Values other than null that change nothing here.
 """
 
 FORCING = ("forced_decoder_ids", "language", "task")
-"""Those that say how a text begins."""
+"""Fields that set how a text begins."""
 
 TRANSCRIBE, TRANSLATE = "transcribe", "translate"
 
@@ -73,7 +73,7 @@ def speech_tokens(fields: Mapping[str, Any], vocab_size: int) -> SpeechTokens:
 def forced_tokens(
     hf: Mapping[str, Any], fields: Mapping[str, Any], tokens: SpeechTokens, vocab_size: int
 ) -> tuple[Forced, ...]:
-    """What stands behind the start token; `hf` is `config.json`, `fields` what is read first.
+    """The forced tokens after the start token; `hf` is `config.json`, `fields` are read first.
 
     Raises:
       ValueError: naming the field, its value and what is allowed.
@@ -90,7 +90,7 @@ def forced_tokens(
 def prefix_tokens(
     tokens: SpeechTokens, language: str | None, task: str | None, timestamps: bool
 ) -> tuple[Forced, ...]:
-    """What stands behind the start token for a language and a task, None where nothing is said.
+    """The forced tokens after the start token for a language and a task; None without either.
 
     Raises:
       ValueError: when the model does not know them.
@@ -99,17 +99,17 @@ def prefix_tokens(
     if task is None and tasks:
         task = TRANSCRIBE
     if task is not None and task not in tasks:
-        known = ", ".join(tasks) or "none: it hears English only"
+        known = ", ".join(tasks) or "none: it is English-only"
         raise ValueError(f"task is {task!r}; the model knows {known}")
     chosen = None if language is None else _language(tokens, language)
     return _complete(tokens, chosen, [] if task is None else [tasks[task]], timestamps)
 
 
 def to_hf(config: WhisperConfig) -> dict[str, Any]:
-    """The fields of `generation_config.json` that say the same, and not by names."""
+    """The equivalent fields of `generation_config.json`, by token ids."""
     speech = config.speech
     forced = [None if isinstance(token, tuple) else token for token in config.forced]
-    said = {
+    values = {
         "forced_decoder_ids": [list(pair) for pair in enumerate(forced, start=1)] or None,
         "is_multilingual": bool(speech.languages),
         "lang_to_id": dict(speech.languages),
@@ -118,14 +118,14 @@ def to_hf(config: WhisperConfig) -> dict[str, Any]:
         "prev_sot_token_id": speech.previous,
         "max_initial_timestamp_index": speech.latest_first,
     }
-    said = {name: value for name, value in said.items() if value not in (None, {})}
-    return said | {"language": None, "task": None}
+    values = {name: value for name, value in values.items() if value not in (None, {})}
+    return values | {"language": None, "task": None}
 
 
 def _complete(
     tokens: SpeechTokens, language: int | None, rest: list[int | None], timestamps: bool
 ) -> tuple[Forced, ...]:
-    """A language, else whichever is likeliest; the `rest`; and at the end whether it has times."""
+    """A prefix: the language or its candidates, the `rest`, and a token for timestamps or none."""
     languages = tuple(token for _, token in tokens.languages)
     made = [languages or None if language is None else language, *rest]
     if timestamps:
@@ -143,7 +143,7 @@ def _language(tokens: SpeechTokens, language: str) -> int:
     code = TO_LANGUAGE_CODE.get(word, word)
     token = known.get(word, known.get(f"<|{code}|>"))
     if token is None:
-        codes = ", ".join(name.strip("<|>") for name in known) or "none: it hears English only"
+        codes = ", ".join(name.strip("<|>") for name in known) or "none: it is English-only"
         raise ValueError(f"language is {language!r}; the model knows {codes}")
     return token
 

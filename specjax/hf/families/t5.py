@@ -41,7 +41,7 @@ def _decoder_layers(fields: Mapping[str, Any], hf: Mapping[str, Any]) -> int:
     """As many as the encoder has; the alias `num_hidden_layers` does not count for that."""
     layers = fields["num_decoder_layers"]
     if layers is None and "num_layers" not in hf and "num_hidden_layers" in hf:
-        raise ValueError("num_decoder_layers is missing; num_hidden_layers is the encoder's alone")
+        raise ValueError("num_decoder_layers is missing; num_hidden_layers is only the encoder's")
     return layers or fields["num_layers"]
 
 
@@ -146,7 +146,7 @@ class T5Family(Family[Shape]):
         }
 
     def scales(self, fields: Mapping[str, Any], hf: Mapping[str, Any]) -> bool:
-        """Whether states are scaled before the output layer: tied ones, if nothing else is said."""
+        """Whether states are scaled before the output layer; by default if it is tied."""
         return hf.get("scale_decoder_outputs", fields["tie_word_embeddings"] is not False)
 
     def to_fields(self, config: Any) -> dict[str, Any]:
@@ -175,7 +175,7 @@ GATED = T5Family.schema.changed(
 
 @FAMILIES.register("mt5")
 class MT5Family(T5Family[T5Config]):
-    """mT5, whose outputs are never scaled, whatever its configuration says."""
+    """mT5, whose outputs are never scaled, for any configuration."""
 
     schema = GATED.changed("mt5").without("scale_decoder_outputs")
     architecture = "MT5ForConditionalGeneration"
@@ -186,13 +186,13 @@ class MT5Family(T5Family[T5Config]):
 
 @FAMILIES.register("umt5")
 class UMT5Family(T5Family[T5Config]):
-    """umT5: relative positions of its own in every layer."""
+    """umT5: separate relative positions in every layer."""
 
     schema = GATED.changed("umt5")
     architecture = "UMT5ForConditionalGeneration"
     constants: ClassVar[dict[str, Any]] = {"layer_tables": True}
 
     def to_fields(self, config: Any) -> dict[str, Any]:
-        """Says in both words whether outputs are scaled: versions of transformers read one each."""
+        """Writes both fields for scaled outputs: versions of transformers read one each."""
         tied = config.tied or config.scale_outputs
         return super().to_fields(config) | {"tie_word_embeddings": tied}

@@ -39,7 +39,7 @@ from specjax.models.layers import ACTIVATIONS
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
 
 SPECIAL = {"bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0}
-"""Special tokens that a decoder has which does not say."""
+"""Default special tokens of a decoder."""
 
 STACK = Schema(
     SHARED
@@ -96,7 +96,7 @@ WORDS = {
 
 
 def stack_from_hf(fields: dict[str, Any], full_every: int = 2, **more: Any) -> Stack:
-    """The shape that the checked `fields` of a side describe; so many layers on, one is full."""
+    """The shape of a side's checked `fields`; every `period`-th layer has full attention."""
     rope = rotary.rope_from_hf(fields, fields["head_dim"])
     if rope.kind not in SCALINGS:
         raise ValueError(f"rope_type is {rope.kind!r}; it must be one of {', '.join(SCALINGS)}")
@@ -202,7 +202,7 @@ class T5GemmaLike(Family[Shape]):
                 f"vocab_size of the encoder is {source['vocab_size']}; it must be that of the"
                 f" decoder, {vocab_size}"
             )
-        # Hugging Face takes what its generation settings do not say from the decoder's.
+        # Hugging Face takes missing generation settings from the decoder's.
         words = SPECIAL | {name: hf["decoder"][name] for name in TOKENS if name in hf["decoder"]}
         if generation is None:
             _refuse_settings(hf["decoder"])
@@ -244,7 +244,7 @@ class T5GemmaFamily(T5GemmaLike[T5GemmaConfig]):
 
 
 def _refuse_settings(decoder: dict[str, Any]) -> None:
-    """Refuses what Hugging Face would decode under where no file of generation settings is."""
+    """Refuses settings that Hugging Face would apply without a generation file."""
     try:
         refuse_processors(decoder, None)
         beams = beams_in(decoder)

@@ -1,4 +1,4 @@
-"""T5Gemma 2 checkpoints in Hugging Face's words; of those that also see, what reads and writes."""
+"""T5Gemma 2 checkpoints in Hugging Face's format; only their text parts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STACK = dataclasses.replace(
 """Fields of the decoder, and of the encoder's `text_config`: those of Gemma 3."""
 
 IMAGES = frozenset({"image_token_id", "image_token_index"})
-"""Tokens in whose place an image is read; without one they are as all others."""
+"""Placeholder tokens of images; without an image they are ordinary tokens."""
 
 ENCODER = Schema(
     SHARED | {"text_config": raw(NEEDED), "eoi_token_index": size(256_000, least=0)},
@@ -74,7 +74,7 @@ NO_EYES = {
     },
     "mm_tokens_per_image": 1,
 }
-"""The least that transformers builds for images: it has no class for text alone."""
+"""The smallest image encoder that transformers builds: it has no text-only class."""
 
 
 @FAMILIES.register("t5gemma2")
@@ -82,7 +82,7 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
     """T5Gemma 2, its text part: Gemma 3 blocks, one attention to own and to the encoder's keys."""
 
     model, shape = T5Gemma2, T5Gemma2Config
-    # Hugging Face overwrites the token behind an image by the encoder's.
+    # Hugging Face overwrites the token after an image by the encoder's.
     schema = t5gemma.T5GemmaLike.schema.changed(
         "t5gemma2", (*IMAGES, "eoi_token_id", "eoi_token_index")
     )
@@ -99,7 +99,7 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
     tensors: ClassVar[Tensors] = {**t5gemma.T5GemmaLike.tensors, **shared}
 
     def named(self, tensor: str) -> str:
-        """What transformers 5 calls the encoder's text model in memory is not so on the hub."""
+        """Maps names: transformers 5 names the encoder's text model differently in memory."""
         return tensor.replace("encoder.text_model.", "encoder.")
 
     def stack(self, written: dict[str, Any]) -> tuple[dict[str, Any], Stack]:
@@ -143,7 +143,7 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
     def repeated(
         self, config: T5Gemma2Config, tensors: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        """What both sides share, for each where Hugging Face ties nothing."""
+        """Repeats shared tensors for each side, because Hugging Face ties nothing."""
         if config.tied:
             return {}
         names = self.shared.values()

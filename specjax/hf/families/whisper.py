@@ -67,7 +67,7 @@ class WhisperFamily(BartLike[WhisperConfig]):
         fields = hf if generation is None else generation
         with reading_generation(generation):
             tokens = speech.speech_tokens(fields, checked["vocab_size"])
-        # Old checkpoints have these of `generation_config.json` in `config.json` alone.
+        # Old checkpoints have these fields of `generation_config.json` only in `config.json`.
         own = any(fields.get(name) is not None for name in speech.FORCING)
         with reading_generation(generation if own else None):
             forced = speech.forced_tokens(hf, fields, tokens, checked["vocab_size"])

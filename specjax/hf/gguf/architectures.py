@@ -1,4 +1,4 @@
-"""What GGUF files of each architecture hold, in the words of the family that reads it."""
+"""Tables of GGUF architectures: their keys and tensors by the names of our families."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Architecture:
     query_scalars: Mapping[int, int] = dataclasses.field(default_factory=dict)
     """`query_pre_attn_scalar` by the number of layers, where it is not the family's default.
 
-    Files do not say it; llama.cpp knows it of the same models.
+    Files do not contain it; llama.cpp has it for the same models.
     """
 
     def fields(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The metadata of a GGUF file as the fields of a `config.json`.
 
-A file has no `generation_config.json`: as in transformers, its special tokens are all that it says
-of generation, and `tokenizer.ggml.eot_token_id` ends nothing.
+A file has no `generation_config.json`: as in transformers, it only has special tokens, and
+`tokenizer.ggml.eot_token_id` ends nothing.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ HARMLESS = {
     "rope.scaling.finetuned",
     *(f"rope.scaling.{name}" for name in SCALING),
 }
-"""Keys that are checked elsewhere, or say nothing of what is computed."""
+"""Keys that are checked elsewhere or do not affect the computation."""
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The fields of the `config.json` that a GGUF file stands for.
+    """The fields of the `config.json` equivalent to a GGUF file.
 
     Raises:
       UserError: when the file cannot be read, or has a key or an architecture that is not.
@@ -69,7 +69,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def rename_to_keys(path: Path) -> Callable[[str], str]:
-    """Gives a refusal that begins with a field of `config.json` the key of this file instead."""
+    """Replaces a `config.json` field at the start of an error message by the file's key."""
     prefix = f"{read_header(path).metadata[ARCHITECTURE]}."
     keys = {field: prefix + key for key, field in get_architecture(path).fields().items()}
     keys |= {field: key for key, field in SPECIAL.items()}
@@ -133,7 +133,7 @@ def _vocabulary(header: Header) -> dict[str, Any]:
 def _heads(prefix: str, values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """The width of heads, and the part of it that is rotated.
 
-    Of Llama's files some have the width as that of the rotation alone.
+    Some Llama files only have the width as that of the rotation.
     """
     rotated, width = values.get("rope.dimension_count"), config.get("head_dim")
     heads = config["num_attention_heads"]
@@ -161,19 +161,19 @@ def _is_size(value: Any) -> bool:
 
 
 def _scaling(path: Path, prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """How the rotation is scaled: as the metadata say, or by factors that are tensors.
+    """The scaling of the rotation: from the metadata, or by tensors of factors.
 
     A file has factors for each pair of a head's numbers where `config.json` has a rule that makes
     them (`llama3`), or lists of them (`longrope`).
     """
     kind = values.get("rope.scaling.type", "none")
-    said = {
+    declared = {
         field: values[f"rope.scaling.{key}"]
         for key, field in SCALING.items()
         if f"rope.scaling.{key}" in values
     }
     if factors := read_factors(path):
-        return _by_factors(said, factors)
+        return _by_factors(declared, factors)
     if kind not in OF_KINDS or kind == "longrope":
         raise ValueError(
             f"{prefix}rope.scaling.type is {format_value(kind)}; without tensors of factors it "
@@ -182,10 +182,11 @@ def _scaling(path: Path, prefix: str, values: Mapping[str, Any]) -> dict[str, An
         )
     if kind == "none":
         return {}
-    return {"rope_scaling": {"rope_type": kind} | {f: said[f] for f in OF_KINDS[kind] if f in said}}
+    known = {field: declared[field] for field in OF_KINDS[kind] if field in declared}
+    return {"rope_scaling": {"rope_type": kind} | known}
 
 
-def _by_factors(said: Mapping[str, Any], factors: Mapping[str, list[float]]) -> dict[str, Any]:
+def _by_factors(values: Mapping[str, Any], factors: Mapping[str, list[float]]) -> dict[str, Any]:
     """The rotation by one list of factors, or one for short and one for long texts."""
     one = factors.get(ALL_FACTORS)
     short, long = factors.get(SHORT_FACTORS, one), factors.get(LONG_FACTORS, one)
@@ -198,8 +199,8 @@ def _by_factors(said: Mapping[str, Any], factors: Mapping[str, list[float]]) -> 
     }
     if one is not None:
         return {"rope_scaling": scaling | {"attention_factor": 1.0}}
-    if "attention_factor" in said:
-        scaling["attention_factor"] = said["attention_factor"]
-    original = said.get("original_max_position_embeddings")
+    if "attention_factor" in values:
+        scaling["attention_factor"] = values["attention_factor"]
+    original = values.get("original_max_position_embeddings")
     outside = {} if original is None else {"original_max_position_embeddings": original}
     return {"rope_scaling": scaling} | outside

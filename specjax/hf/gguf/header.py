@@ -1,6 +1,6 @@
 """The header of a GGUF file: its metadata, and where its tensors are.
 
-Read here and not by the package `gguf`, whose reader trusts the lengths that a damaged file states.
+Read here and not by the package `gguf`, whose reader trusts the lengths in a damaged file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SUFFIX = ".gguf"
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 ALIGNMENT = 32
-"""Bytes that tensors are aligned to where the file does not say."""
+"""Default alignment of tensors in bytes."""
 MOST_AXES = 4
 
 ARCHITECTURE = "general.architecture"
@@ -70,7 +70,7 @@ class Texts:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What a GGUF file says of itself."""
+    """Metadata and tensors of a GGUF file."""
 
     metadata: Mapping[str, Any]  # numbers, texts, lists of numbers, and `Texts`
     tensors: Mapping[str, Tensor]
@@ -108,7 +108,7 @@ def _refusal(path: Path, reason: str) -> UserError:
 
 @functools.lru_cache(maxsize=4)
 def _read(path: Path, size: int, modified: int) -> Header:
-    del modified  # part of the key alone
+    del modified  # only part of the cache key
     with open(path, "rb") as file:
         begin = file.read(len(MAGIC))
     if begin != MAGIC:
@@ -143,14 +143,14 @@ def _check_metadata(path: Path, metadata: Mapping[str, Any]) -> None:
 
 
 class _Cursor:
-    """Reads one value after another, none beyond the end of the file."""
+    """Reads values sequentially, never beyond the end of the file."""
 
     def __init__(self, path: Path, data: mmap.mmap, offset: int) -> None:
         self.path, self.offset = path, offset
         self._data = data
 
     def bytes(self, size: int) -> bytes:
-        """The next so many bytes."""
+        """The next `count` bytes."""
         begin, self.offset = self.offset, self.offset + size
         if self.offset > len(self._data):
             raise _refusal(self.path, "is truncated: it ends within its header")
@@ -161,7 +161,7 @@ class _Cursor:
         return self.numbers(code, 1)[0]
 
     def numbers(self, code: str, count: int) -> tuple[Any, ...]:
-        """The next so many numbers."""
+        """The next `count` numbers."""
         return struct.unpack(f"<{count}{code}", self.bytes(count * struct.calcsize(f"<{code}")))
 
     def text(self) -> str:

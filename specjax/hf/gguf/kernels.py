@@ -1,4 +1,4 @@
-"""Kernels of a GGUF file that stay integers, where `weights` of `load` are what the file holds.
+"""Keeps quantized kernels of a GGUF file whose format equals the `weights` of `load`.
 
 A block of Q8_0, Q5_0, Q4_0 or IQ4_NL is 32 integers and one scale: `int8:32`, and of Q4_0 `int4`
 too, is the same numbers. Blocks of the other types have minima, or scales of their scales.
@@ -29,7 +29,7 @@ def find_kept_kernels(
     shapes: Mapping[Where, tuple[int, ...]],
     weights: SmallWeights | None,
 ) -> dict[Where, Stored]:
-    """The kernels whose stored integers and scales are what `weights` asks for."""
+    """The kernels whose stored integers and scales have the format of `weights`."""
     if weights is None or weights.group != BLOCK:
         return {}
     return {

@@ -33,7 +33,7 @@ class Slice:
 
     data: np.ndarray  # [rows, bytes], mapped
     tensor: Tensor
-    interleaved: int = 0  # heads of which the two halves lie in turn; 0: rows lie as they are read
+    interleaved: int = 0  # heads whose two halves are interleaved; 0: rows in order
     offset: float = 0.0  # is added to the stored numbers
 
     def get_shape(self) -> list[int]:
@@ -64,7 +64,7 @@ class Slice:
         return self.data[self._order()[rows]] if self.interleaved else self.data[rows]
 
     def _order(self) -> np.ndarray:
-        """Where in the file each row lies: pair by pair, where it is read half by half."""
+        """The position of each row in the file, for interleaved pairs."""
         stored = np.arange(self.tensor.shape[0]).reshape(self.interleaved, -1, 2)
         return stored.swapaxes(1, 2).ravel()
 
@@ -127,7 +127,7 @@ def _stored(data: np.ndarray, tensor: Tensor) -> np.ndarray:
 
 
 def get_architecture(path: Path) -> Architecture:
-    """What is known of a file's architecture.
+    """The table of a file's architecture.
 
     Raises:
       UserError: when it is none that is read.

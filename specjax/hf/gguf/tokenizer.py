@@ -17,7 +17,7 @@ from specjax.runtime.errors import UserError
 
 MODEL = "tokenizer.ggml.model"
 WITHOUT = ("none", "no_vocab")
-"""What the key says in files without a tokenizer."""
+"""The key's value in files without a tokenizer."""
 SENTENCEPIECE = "llama"
 
 SPECIAL = {
@@ -45,9 +45,9 @@ def read_tokenizer(path: Path) -> Any:
         for names in (mapping["tokenizer"], mapping["tokenizer_config"])
     )  # fmt: skip
     if fields["tokenizer_type"] == SENTENCEPIECE:
-        described.setdefault("add_bos_token", True)  # older files do not say so, and mean it
+        described.setdefault("add_bos_token", True)  # the default of older files
     described |= _special_tokens(path, metadata, fields.get("tokens"))
-    # Whatever a vocabulary lacks raises what met it first.
+    # Incomplete vocabularies raise various exceptions.
     try:
         backend, more = convert(metadata[ARCHITECTURE], fields)
         return PreTrainedTokenizerFast(tokenizer_object=backend, **described, **more)
@@ -57,7 +57,7 @@ def read_tokenizer(path: Path) -> Any:
 
 
 SHOWN_OF_REASON = 200
-"""Characters of another library's message in a refusal."""
+"""Most characters of another library's message in an error."""
 
 
 def _read(value: Any) -> Any:
