@@ -1,13 +1,13 @@
 """specjax: speculative decoding in JAX.
 
-`import specjax` is light: what it offers is imported when it is first asked for.
+`import specjax` is fast: public names are imported when they are first used.
 """
 
 import importlib
 import os
 from typing import Any
 
-# Of transformers we use tokenizers: that PyTorch is missing is nothing to tell the user.
+# Silences transformers' note about missing PyTorch: only its tokenizers are used.
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 __version__ = "0.1.0"
@@ -44,7 +44,7 @@ _PUBLIC = {
     "train_config": "experiments.config.defaults",
     "transcribe": "transcription.transcript",
 }
-"""Where each public name lives."""
+"""The module of each public name."""
 
 __all__ = sorted(_PUBLIC)
 

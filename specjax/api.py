@@ -36,7 +36,7 @@ from specjax.runtime.programs import release_programs
 
 @functools.cache
 def note_beams(name: str, beams: int) -> None:
-    """Says, once for each model, that it is decoded without the beams that its file asks for."""
+    """Prints, once per model, that it decodes without the beams of its generation file."""
     if beams > 1:
         print(beams_words(name, beams))
 
@@ -47,10 +47,10 @@ class Generator:
     A drafter of another tokenizer drafts the tokens that both have (`specjax.in_vocabulary_of`).
     Prompts are padded to multiples of `bucket` (0: as wide as the longest of their batch) and
     batches to full size, so that few programs are compiled; each call is one host dispatch per
-    batch. Rows keep the tokens they would get alone under the same seed and index, in half
-    precision up to rounding (docs/how_to/half_precision.md).
+    batch. Rows have the same tokens as alone under the same seed and index, in half precision up to
+    rounding (docs/how_to/half_precision.md).
 
-    `invariant` is how many tokens every call of the target feeds, 0 as many as are needed.
+    `invariant`: tokens that every call of the target feeds; 0: as many as needed.
     Generators that share it, `max_new_tokens` and the batch's shape give the same greedy tokens
     in any dtype. `generation` are settings by Hugging Face's names instead of the target's own.
     """
@@ -115,7 +115,7 @@ class Generator:
         outputs of earlier calls. Of the same shapes they compile nothing.
 
         Raises:
-          UserError: when prompts, seed, batch size or tables are of no use.
+          UserError: when prompts, seed, batch size or tables are invalid.
         """
         check_integers(seed=seed, **({} if batch_size is None else {"batch_size": batch_size}))
         trees = self._checked(tables)
@@ -138,7 +138,7 @@ class Generator:
             return None
         generation, rows = traces[0]
         shown = ids[: min(rows, SHOWN)]
-        # Without the drafter's memory, which may be large.
+        # Leaves out the drafter's memory, which may be large.
         kept = generation.replace(memory=())
         return FirstTexts(kept, shown, self.decoder, self.target.tokenizer)
 
@@ -167,13 +167,13 @@ class Generator:
         rounds: int = 1,
         batch_size: int = 1,
     ) -> Iterator[str | list[int]]:
-        """Yields what became final after every `rounds` rounds: text pieces, or token ids.
+        """Yields final text pieces, or token ids, after every `rounds` rounds.
 
-        Pieces join to the whole text: what a later token may change is held back until it cannot.
-        Rows up to `batch_size` decode nothing: they give the batch the shape of another one.
+        Pieces join to the whole text: characters that a later token may change are held back. Rows
+        up to `batch_size` decode nothing: they give the batch the shape of another one.
 
         Raises:
-          UserError: at once, when an argument is of no use.
+          UserError: at once, when an argument is invalid.
         """
         check_integers(seed=seed, batch_size=batch_size)
         check_integer("rounds", rounds, 1)
@@ -181,7 +181,7 @@ class Generator:
         return pieces(self.target.tokenizer, self._outputs(batch, seed, rounds))
 
     def _outputs(self, batch: Batch, seed: int, rounds: int) -> Iterator[tuple[list[int], bool]]:
-        """The first row's tokens after every `rounds` rounds, and whether they are all."""
+        """The first row's tokens after every `rounds` rounds, and whether they are complete."""
         release_programs()
         state = begin_jitted(*self.arguments(batch, self.keys(batch, seed)))
         while bool(state.context.active.any()):
@@ -191,7 +191,7 @@ class Generator:
             yield row.tolist(), not context.active.any()
 
     def encode(self, prompts: Sequence[Any]) -> list[Prompt]:
-        """Token ids of prompts, or what is heard of audio; checks that all can be decoded."""
+        """Token ids of prompts, or audio features; checks that all can be decoded."""
         return self.prompts.encode(prompts)
 
     def batch(self, ids: Sequence[Prompt], size: int, first: int = 0) -> Batch:
@@ -215,10 +215,10 @@ class Generator:
         """One dispatch of the jitted decode.
 
         `limit` [B] overrides the batch's, `trees` parameter trees, `options` the strategy's own;
-        `rows` [B] are what a strategy must be told of each row (`Spec.rows`).
+        `rows` [B] are the numbers per row that a strategy needs (`Spec.rows`).
 
         Raises:
-          UserError: when such a strategy is not told.
+          UserError: when a strategy lacks its numbers per row.
         """
         return generate(*self.arguments(batch, keys, limit, rows, trees, options))
 
@@ -230,7 +230,7 @@ class Generator:
         rows: Mapping[str, np.ndarray] | None = None,
         trees: Mapping[str, Params] | None = None,
     ) -> None:
-        """Compiles what `run` would run with the same arguments, which then finds it."""
+        """Compiles the program that `run` uses with the same arguments."""
         generate.lower(*self.arguments(batch, keys, None, rows, trees)).compile()
 
     def program(
@@ -241,7 +241,7 @@ class Generator:
         rows: Mapping[str, np.ndarray] | None = None,
         trees: Mapping[str, Params] | None = None,
     ) -> Hashable:
-        """What tells the program that `run` needs from others: equal where one serves both."""
+        """Key of the program that `run` uses; equal keys share a program."""
         decoder, *arrays = self.arguments(batch, keys, None, rows, trees)
         leaves, structure = jax.tree.flatten(arrays)
         return decoder, structure, tuple(map(jax.typeof, leaves))
@@ -255,7 +255,7 @@ class Generator:
         trees: Mapping[str, Params] | None = None,
         options: Options | None = None,
     ) -> tuple[Any, ...]:
-        """What `decoding.loop.generate` and `begin` are given for `run`."""
+        """Arguments of `decoding.loop.generate` and `begin` for `run`."""
         given = dict(rows or {})
         choice = self.decoder.drafter.choice
         for name in choice.rows if choice else ():
@@ -283,7 +283,7 @@ class Generator:
 
 
 def check_parts(target: Any, drafters: Any, tables: Any) -> None:
-    """Refuses parts of a generator that are something else, often their names.
+    """Refuses parts of a generator of the wrong type, often names of models.
 
     Raises:
       UserError: naming the argument.

@@ -81,10 +81,10 @@ class BeamResult:
 
 
 def check_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a beam search is asked to obey.
+    """The settings that a beam search applies.
 
     Raises:
-      UserError: when there is one that it does not.
+      UserError: when one of them is not supported.
     """
     settings = parse_settings(given)
     if "stop_strings" in settings:
@@ -96,18 +96,18 @@ def check_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def default_search(target: LoadedModel) -> BeamStrategy:
-    """The plain beam search that the target's file asks for, else that of `specjax.beam_search`.
+    """The plain beam search of the target's generation file, else of `specjax.beam_search`.
 
     Raises:
       UserError: when that is no beam search.
     """
     beams = {"beams": target.beams} if target.beams > 1 else {}
     names = ("length_penalty", "early_stopping")
-    said = {name: target.generation[name] for name in names if name in target.generation}
+    search_fields = {name: target.generation[name] for name in names if name in target.generation}
     try:
-        return beam_search(**beams, **said)
+        return beam_search(**beams, **search_fields)
     except UserError as error:
-        raise UserError(f"{target.name} asks for a beam search that is none: {error}") from None
+        raise UserError(f"{target.name} has an invalid beam search: {error}") from None
 
 
 class BeamGenerator:
@@ -118,7 +118,7 @@ class BeamGenerator:
     rows do not depend on their batch. Penalties and stopping may be changed without compiling.
     `tables` are fitted counts, by the names under which drafters read them. `generation` are
     settings in place of those of the target, as of `Generator`. Without a `strategy` the beams,
-    length penalty and stopping are those that the target's file says.
+    length penalty and stopping are those of the target's generation file.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class BeamGenerator:
         """Decodes prompts (texts, or token ids) and returns hypotheses and statistics.
 
         Raises:
-          UserError: when prompts or batch size are of no use.
+          UserError: when prompts or batch size are invalid.
         """
         if batch_size is not None:
             check_integers(batch_size=batch_size)
@@ -195,13 +195,14 @@ class BeamGenerator:
     def stream(
         self, prompt: str | Sequence[int], *, rounds: int = 1, batch_size: int = 1
     ) -> Iterator[str | list[int]]:
-        """Yields what became final after every `rounds` rounds: text pieces, or token ids.
+        """Yields final text pieces, or token ids, after every `rounds` rounds.
 
-        Final is what all hypotheses that may still win begin with; pieces join to the best text.
-        Rows up to `batch_size` decode nothing: they give the batch the shape of another one.
+        The final text is the common prefix of all hypotheses that may still win; pieces join to the
+        best text. Rows up to `batch_size` decode nothing: they give the batch the shape of another
+        one.
 
         Raises:
-          UserError: at once, when an argument is of no use.
+          UserError: at once, when an argument is invalid.
         """
         check_integer("rounds", rounds, 1)
         check_integers(batch_size=batch_size)
@@ -233,5 +234,5 @@ class BeamGenerator:
 
 
 def _rows(batch: Batch) -> tuple[Any, ...]:
-    """Prompts, their lengths and which rows are searched."""
+    """Prompts, their lengths and the mask of active rows."""
     return batch.tokens, batch.length, jnp.asarray(batch.limit > 0)

@@ -1,4 +1,4 @@
-"""What a decode can use: one place, and one sentence, for configs and the Python API."""
+"""Checks of decode arguments, shared by configs and the Python API."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TOKENS = 2**20
 
 
 def seed(*, help: str) -> Any:
-    """What a key is made of."""
+    """The field of a PRNG seed."""
     return fields.integer(0, least=0, most=2**32 - 1, help=help)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What configs and the Python API both ask for."""
+    """Fields that configs and the Python API share."""
 
     batch_size: int = fields.integer(1, most=2**20, help="texts that are decoded together")
     max_new_tokens: int = fields.integer(64, most=TOKENS, help="of an output at most")
@@ -43,7 +43,7 @@ class Sizes:
 
 
 def check_integer(where: str, value: Any, least: int) -> None:
-    """Refuses what is no integer of at least `least`, and more than anything could use.
+    """Refuses anything but an integer of at least `least`, and absurdly large ones.
 
     Raises:
       UserError: naming the field (`where`, a dotted path), the value and what is allowed.
@@ -63,7 +63,7 @@ def check_integers(**values: Any) -> None:
 
 
 def check_value(field: fields.ConfigField, where: str, value: Any) -> Any:
-    """The value as `ConfigField.value` has it.
+    """The value parsed by `ConfigField.value`.
 
     Raises:
       UserError: naming the field (`where`), the value and what is allowed.
@@ -75,7 +75,7 @@ def check_value(field: fields.ConfigField, where: str, value: Any) -> Any:
 
 
 def parse_dtype(value: Any) -> Any:
-    """The one of `DTYPES` that a name or a dtype stands for.
+    """The dtype of `DTYPES` with a given name.
 
     Raises:
       UserError: when it is none of them.
@@ -89,7 +89,7 @@ def parse_dtype(value: Any) -> Any:
 def parse_weights(
     value: Any, where: str = "weights", mesh: Mesh | None = None
 ) -> SmallWeights | None:
-    """What `bfloat16`, `int8`, `int4` or `int4:64` stands for; None for the empty text.
+    """Parses `bfloat16`, `int8`, `int4` or `int4:64`; None for the empty text.
 
     Raises:
       UserError: naming the field (`where`), the value and what is allowed.
@@ -100,13 +100,13 @@ def parse_weights(
         raise UserError(f"{where} is {value!r}; {error}") from None
     if mesh is not None and weights and weights.kind == HALF:
         raise UserError(
-            f"{where} is {value!r}, which lies on one device; with a mesh give dtype 'bfloat16'"
+            f"{where} is {value!r}, which needs one device; with a mesh give dtype 'bfloat16'"
         )
     return weights
 
 
 def token_ids(where: str, prompt: Any, vocabulary: int) -> list[int]:
-    """The ids of a prompt that is given as such.
+    """Checks a prompt of token ids.
 
     Raises:
       UserError: when it is no list of integers from 0 to below `vocabulary`.

@@ -1,4 +1,4 @@
-"""Experiments from Python: what `python -m specjax.main` does with a config, without its flags.
+"""Experiments from Python: runs configs like `python -m specjax.main`, without flags.
 
 config = specjax.decode_config(target="runs/pair/target", drafter="runs/pair/drafter", ...)
 results = specjax.run(config, "runs/mine")
@@ -21,11 +21,11 @@ from specjax.runtime.errors import UserError
 from specjax.runtime.files import alone_in, check_folder, naming_write_errors, write_json
 
 PLAN = "plan.json"
-"""In the workdir: what a plan found of a topology."""
+"""File in the workdir: a plan for a topology."""
 
 
 def run(config: ConfigDict, workdir: str | Path) -> Any:
-    """Runs the experiment of a config; returns what it found, as results.json in `workdir` has it.
+    """Runs the experiment of a config; returns the content of results.json in `workdir`.
 
     `specjax.decode_config` and `specjax.train_config` make such configs.
 
@@ -36,7 +36,7 @@ def run(config: ConfigDict, workdir: str | Path) -> Any:
 
 
 def run_in(field: str, config: ConfigDict, workdir: Path) -> Any:
-    """Runs the experiment of a config in a workdir that `field` gave, which errors name."""
+    """Runs the experiment of a config in a workdir; errors name its `field`."""
     module = find_job(config, dry_run=False)
     check_folder(field, workdir)
     with naming_write_errors(field, workdir), alone_in(field, workdir):
@@ -55,7 +55,7 @@ def plan(config: ConfigDict, workdir: str | Path | None = None) -> None:
 
 
 def plan_in(field: str, config: ConfigDict, workdir: Path | None) -> None:
-    """Plans the experiment of a config with a workdir that `field` gave, which errors name."""
+    """Plans the experiment of a config with a workdir; errors name its `field`."""
     module = find_job(config, dry_run=True)
     if config.get("topology"):
         if workdir is not None:
@@ -69,7 +69,7 @@ def plan_in(field: str, config: ConfigDict, workdir: Path | None) -> None:
 
 
 def find_job(config: Any, dry_run: bool) -> ModuleType:
-    """The module whose `run` and `plan` do what a config asks for.
+    """The module with `run` and `plan` of a config's experiment.
 
     Raises:
       UserError: when the config is none, or lacks a field of its experiment.

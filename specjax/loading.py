@@ -1,4 +1,4 @@
-"""Models from checkpoints: `specjax.load`, what it returns, and its quantized copies."""
+"""Loads models from checkpoints: `specjax.load`, its result, and quantized copies."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class LoadedModel:
     mesh: Mesh | None = None  # None: on one device
     ways: int = 0  # devices of the mesh's `model` axis that share it; 0: all, 1: each has all of it
     own_tokenizer: Any = None  # of a model in the ids of another vocabulary (`in_vocabulary_of`)
-    generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what its file says
-    extractor: Any = None  # of a model that listens: audio to what it hears
+    generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of its file
+    extractor: Any = None  # of a speech model: audio to input features
     original_config: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # its config.json
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The generation settings that its decodes obey."""
+        """The generation settings that its decodes apply."""
         return parse_settings(settings_in(self.generation), f"{self.name}: ")
 
     @property
     def beams(self) -> int:
-        """How many beams its file asks for, which only a beam search obeys."""
+        """Number of beams in its file, which only a beam search uses."""
         return beams_in(self.generation)
 
     def save(self, folder: str | Path) -> None:
@@ -92,12 +92,12 @@ def load(
     the part that the mesh was made with. `pad_heads` adds heads of zeros where these do not divide:
     same tokens, and their weights are split too. `fully_sharded` splits over its `data` axis too.
 
-    A target's decodes obey the settings of its `generation_config.json`, changed by `generation` as
-    `{"min_length": None}` (docs/methods/generation_settings.md). What no strategy applies is
+    A target's decodes apply the settings of its `generation_config.json`, changed by `generation`
+    as `{"min_length": None}` (docs/methods/generation_settings.md). Unsupported settings are
     refused; `num_beams` is for a `BeamGenerator`, and a `Generator` notes that it has no beams.
     `ignore_generation_config` drops all but its special tokens.
     `source_language` of prompts and `target_language` of texts are codes of the tokenizer, such as
-    NLLB's eng_Latn; empty: as it was saved, and as `generation` says.
+    NLLB's eng_Latn; empty: as saved, and as in `generation`.
 
     Raises:
       UserError: when something is missing or does not fit.
@@ -110,30 +110,29 @@ def load(
     parse_weights(weights, mesh=mesh)
     where = None if mesh is None else placement(mesh, ways, fully_sharded)
     check_dictionary("generation", generation)
-    told = {"ignore_generation_config": ignore_generation_config, "generation": generation}
-    checkpoint = huggingface.load(name, parse_dtype(dtype), where, weights=weights, **told)
-    model, params, said = checkpoint.model, checkpoint.params, checkpoint.generation
+    options = {"ignore_generation_config": ignore_generation_config, "generation": generation}
+    checkpoint = huggingface.load(name, parse_dtype(dtype), where, weights=weights, **options)
+    model, params, fields = checkpoint.model, checkpoint.params, checkpoint.generation
     vocabularies = {"vocab_size": model.info.vocab_size, "source_vocab": model.info.source_vocab}
     tokenizer = load_tokenizer(checkpoint.path, language=source_language, **vocabularies)
     check_told_once(target_language, generation)
-    said = language_generation(said, tokenizer, target_language)
-    # What a user changes is not the file's.
+    fields = language_generation(fields, tokenizer, target_language)
+    # A user's changes are not errors of the file.
     file = name if generation else huggingface.generation_file(checkpoint.path)
-    parse_settings(settings_in(said), f"{file}: ")
+    parse_settings(settings_in(fields), f"{file}: ")
     if mesh is not None and pad_heads:
         model, params = padding.pad_heads(model, params, mesh, ways)
     extractor = model.info.frames and load_extractor(checkpoint.path, model.info.frames)
     original = checkpoint.original_config
     return LoadedModel(
-        model, params, tokenizer, str(name), mesh, ways, None, said, extractor, original
+        model, params, tokenizer, str(name), mesh, ways, None, fields, extractor, original
     )
 
 
 def quantize(model: LoadedModel, weights: str) -> LoadedModel:
-    """A copy of a loaded model with kernels in fewer bits; all else the two share.
+    """A copy of a loaded model with kernels in fewer bits and all other parameters shared.
 
-    So a drafter of the model itself takes memory for these kernels only. `weights` is spelled as
-    for `load`.
+    So a quantized drafter takes memory only for its kernels. `weights` is as for `load`.
 
     Raises:
       UserError: when weights are none that `load` takes, or do not fit the model.

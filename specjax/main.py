@@ -30,15 +30,15 @@ CACHE = "SPECJAX_COMPILATION_CACHE"
 """Environment variable with the folder of compiled programs; empty turns the cache off."""
 
 REGISTRIES = (DRAFTERS, READERS, RULES, OBJECTIVES, TASKS, METRICS, FAMILIES)
-"""What `--helpfull` lists."""
+"""Modules that `--helpfull` lists."""
 
 _SHORT_HELP = {"--help", "-h"}
 
 SIGTERM = 143
-"""Exit code after SIGTERM, as shells have it; launchers start such a run again."""
+"""Exit code after SIGTERM, as in shells; launchers restart such a run."""
 
 _EXHAUSTED = "RESOURCE_EXHAUSTED"
-"""In XLA's word about a device without memory."""
+"""Part of XLA's error about a device without memory."""
 
 
 def main(argv: list[str]) -> int:
@@ -79,10 +79,10 @@ def main(argv: list[str]) -> int:
 
 
 def join(experiment: str) -> None:
-    """Meets the other processes of this run.
+    """Joins the other processes of this run.
 
     Raises:
-      UserError: when nothing says who they are, or the experiment runs in one process only.
+      UserError: when the other processes are unknown, or the experiment only runs in one.
     """
     processes.join()
     if processes.has_several() and experiment not in DISTRIBUTED:

@@ -1,4 +1,4 @@
-"""A target and the drafters that were fitted to it, with weights or as shapes."""
+"""A target and its fitted drafters, with weights or as shapes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ TARGET = "target"
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A target and drafters in its ids, which have from it what their checkpoints leave out.
+    """A target and drafters in its ids, completed by the target's parameters.
 
-    `fit` makes one. Parameters are arrays, or shapes where nothing but a plan is made.
+    Created by `fit`. Parameters are arrays, or shapes for a plan.
     """
 
     target: LoadedModel
@@ -43,7 +43,7 @@ class Pair:
 
     @property
     def vocab_size(self) -> int:
-        """Ids that all models have."""
+        """Number of ids that all models have."""
         return min(entry.model.info.vocab_size for entry in self.members.values())
 
     @property
@@ -87,7 +87,7 @@ def fit(
 
     A drafter of another tokenizer drafts the tokens that both have, one with an encoder equal to
     the target's shares that encoder, and a feature drafter is completed by the target's embedding
-    and output layer. A fitted drafter stays as it is. Models without parameters (`params` None) are
+    and output layer. A fitted drafter is unchanged. Models without parameters (`params` None) are
     fitted by their shapes: vocabularies are taken to agree, and encoders of one shape to be equal.
 
     Raises:
@@ -119,7 +119,7 @@ def _fit_drafter(
 
 
 def check_target(target: LoadedModel) -> None:
-    """Refuses a drafter in the place of the target that it was made for.
+    """Refuses a feature drafter as target.
 
     Raises:
       UserError: naming its family.
@@ -127,5 +127,5 @@ def check_target(target: LoadedModel) -> None:
     if isinstance(target.model, FeatureDrafter):
         raise UserError(
             f"target is {target.name!r}, a drafter of the family {target.model.config.family!r};"
-            " give it in drafters, beside the target that it was made for"
+            " give it in drafters, with the target that it was made for"
         )

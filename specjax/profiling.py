@@ -1,4 +1,4 @@
-"""A profiler trace of a few rounds of a decode, for TensorBoard, XProf or Perfetto."""
+"""Writes a profiler trace of a few rounds of a decode, for TensorBoard, XProf or Perfetto."""
 
 from __future__ import annotations
 

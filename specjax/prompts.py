@@ -1,4 +1,4 @@
-"""From prompts to batches of token ids or audio features, and from ids to texts; chat templates."""
+"""Encodes prompts into batches of ids or audio features, decodes ids, applies chat templates."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from specjax.models.base import LanguageModel
 from specjax.runtime.errors import UserError
 
 LETTERS = 16
-"""Characters for each token of `max_prompt_tokens`, by which a long text is judged."""
+"""Characters per token of `max_prompt_tokens` for an early check of long texts."""
 
 
 class Decodes(Protocol):
-    """What a decode says of itself, whatever its loop is."""
+    """The interface of a decoder that prompts need, for any loop."""
 
     @property
     def models(self) -> Models: ...
@@ -42,15 +42,15 @@ class OwnIds:
     """Prompts in the ids of a model with another vocabulary than the target's."""
 
     tokenizer: Any  # the model's
-    fed: np.ndarray  # [V] int32: the model's id that stands for each of the target's
-    fewest: int  # tokens that it needs, if the target's spelling has as many
+    fed: np.ndarray  # [V] int32: the model's id for each of the target's
+    fewest: int  # fewest tokens, if the target's ids are as many
     most: int | None  # tokens that it has positions for
 
     def __call__(self, text: str, ids: Prompt) -> list[int]:
-        """The ids of a prompt, of which the target has the `ids`; of one too long its end.
+        """The model's ids of a prompt with the target's `ids`; of a long prompt its end.
 
-        One too short is spelled token by token: calls reach so far back that they would begin
-        before it.
+        A prompt that becomes too short is mapped token by token, because calls would otherwise
+        begin before it.
         """
         own = list(self.tokenizer(text).input_ids)
         if len(own) < min(len(ids), self.fewest):
@@ -59,9 +59,9 @@ class OwnIds:
 
 
 def prompt_positions(model: LanguageModel, max_new_tokens: int) -> int | None:
-    """How many tokens of a prompt a model has positions for beside so many new ones, None: any.
+    """Most prompt tokens of a model with positions for `new` more tokens; None: any.
 
-    An encoder has positions of its own, but none is of use to a decoder that has too few.
+    An encoder has separate positions, which do not help a decoder with too few.
     """
     most = model.info.max_positions
     if most is None:
@@ -72,13 +72,13 @@ def prompt_positions(model: LanguageModel, max_new_tokens: int) -> int | None:
 
 
 def make_own_ids(name: str, entry: Any, max_new_tokens: int) -> OwnIds:
-    """How a loaded model of another vocabulary (`in_vocabulary_of`) reads prompts.
+    """The prompt encoder of a loaded model of another vocabulary (`in_vocabulary_of`).
 
     Raises:
       UserError: when its positions leave no room for them.
     """
     model = entry.model
-    fewest = 1 if model.info.start_token is not None else CHUNK  # a decoder that does not see them
+    fewest = 1 if model.info.start_token is not None else CHUNK  # a decoder that does not read them
     most = prompt_positions(model, max_new_tokens)
     if most is not None and most < fewest:
         raise UserError(
@@ -89,7 +89,7 @@ def make_own_ids(name: str, entry: Any, max_new_tokens: int) -> OwnIds:
 
 
 def make_all_own_ids(loaded: Mapping[str, Any], max_new_tokens: int) -> dict[str, OwnIds]:
-    """How those of the loaded models read texts that have another vocabulary."""
+    """The prompt encoders of the loaded models with another vocabulary."""
     return {
         name: make_own_ids(name, entry, max_new_tokens)
         for name, entry in loaded.items()
@@ -106,35 +106,35 @@ class Prompts:
     max_prompt_tokens: int
     bucket: int
     own: Mapping[str, OwnIds] = dataclasses.field(default_factory=dict)  # by model
-    extractor: Any = None  # of a target that listens (`hf.extractor`)
+    extractor: Any = None  # of a speech model (`hf.extractor`)
 
     @property
     def models(self) -> dict[str, LanguageModel]:
-        """Those that run, the target first."""
+        """Names of the models that run, the target first."""
         known = dict(self.decoder.models)
         return {name: known[name] for name in self.decoder.used}
 
     def encode(self, prompts: Sequence[Any]) -> list[Prompt]:
-        """Token ids of prompts, or what is heard of audio; checks that all can be decoded.
+        """Token ids of prompts, or audio features; checks that all can be decoded.
 
-        A text alone is a list of one.
+        A single text is a list of one.
 
         Raises:
-          UserError: when they are of no use.
+          UserError: when they are invalid.
         """
-        listens = bool(next(iter(self.models.values())).info.frames)
-        kinds = "audio files or waveforms" if listens else "texts or token ids"
+        is_speech = bool(next(iter(self.models.values())).info.frames)
+        kinds = "audio files or waveforms" if is_speech else "texts or token ids"
         if isinstance(prompts, str):
             prompts = [prompts]
         if not isinstance(prompts, Iterable):
             raise UserError(f"prompts is {prompts!r}; it must be a list of {kinds}")
-        one = self._heard if listens else self._ids
+        one = self._features if is_speech else self._ids
         rows = [one(index, prompt) for index, prompt in enumerate(prompts)]
         if not rows:
             raise UserError("prompts is empty; there is nothing to decode")
         return rows
 
-    def _heard(self, index: int, prompt: Any) -> np.ndarray:
+    def _features(self, index: int, prompt: Any) -> np.ndarray:
         if self.extractor is None:
             raise UserError("prompts holds audio, but the target has no feature extractor")
         self.check_room()
@@ -165,7 +165,7 @@ class Prompts:
         return self.tokenizer(text).input_ids
 
     def _check_length(self, index: int, text: str) -> None:
-        """Refuses a text far too long by its beginning: to encode megabytes takes a minute."""
+        """Refuses a far too long text by its beginning: encoding megabytes takes a minute."""
         beginning = text[: LETTERS * self.max_prompt_tokens]
         if len(text) > 2 * len(beginning):
             count = len(self.tokenizer(beginning).input_ids)
@@ -177,22 +177,22 @@ class Prompts:
                 )
 
     def check_room(self) -> None:
-        """Of what is heard only the text behind it takes positions of a decoder.
+        """Refuses audio if the decoder has too few positions for the new tokens.
 
         Raises:
           UserError: when a model has too few of them.
         """
         for name, model in self.models.items():
-            begun, new = len(model.info.prefix), self.decoder.max_new_tokens
+            prefix, new = len(model.info.prefix), self.decoder.max_new_tokens
             most = model.info.max_positions
             if most is not None and prompt_positions(model, new) == 0:
                 raise UserError(
-                    f"max_new_tokens is {new}; behind the {begun} tokens that a text begins with"
-                    f" model {name!r} has positions for {most - begun + 1}"
+                    f"max_new_tokens is {new}; after the {prefix} tokens that a text begins with"
+                    f" model {name!r} has positions for {most - prefix + 1}"
                 )
 
     def _check_positions(self, index: int, length: int) -> None:
-        """Tables of positions end somewhere; beyond them a model computes nonsense."""
+        """Refuses texts beyond a model's table of positions."""
         for name, model in self.models.items():
             new = self.decoder.max_new_tokens
             most = prompt_positions(model, new) if name not in self.own else None
@@ -220,8 +220,8 @@ class Prompts:
         )
         texts = self.texts(ids) if self.own else []
         own = {
-            name: pad_ids(list(map(spelled, texts, ids)), size, 0, bucket)
-            for name, spelled in self.own.items()
+            name: pad_ids(list(map(encode_own, texts, ids)), size, 0, bucket)
+            for name, encode_own in self.own.items()
         }
         return dataclasses.replace(made, own=own)
 
@@ -230,7 +230,7 @@ class Prompts:
         return None if self.tokenizer is None else self.texts(tokens)
 
     def texts(self, tokens: Sequence[Prompt]) -> list[str]:
-        """The same where there is a tokenizer, as every job has.
+        """Texts of generated ids, for a model with a tokenizer.
 
         Raises:
           ValueError: when there is none.
@@ -247,7 +247,7 @@ OWN = frozenset(
     tokenizer_kwargs tools truncation
     """.split()  # noqa: SIM905
 )
-"""Arguments of transformers' `apply_chat_template` that say something else, or are said here."""
+"""Reserved arguments of transformers' `apply_chat_template`."""
 
 
 def chat_prompts(
@@ -275,16 +275,16 @@ def chat_prompts(
         has = "no tokenizer" if tokenizer is None else "a tokenizer without a chat template"
         raise UserError(f"model {target.name!r} has {has}; its prompts can only be plain texts")
     check_chat_template_kwargs(chat_template_kwargs)
-    said = dict(chat_template_kwargs or {})
-    _check_read(target, said)
-    return [_ids(target, messages, said) for messages in conversations]
+    variables = dict(chat_template_kwargs or {})
+    _check_read(target, variables)
+    return [_ids(target, messages, variables) for messages in conversations]
 
 
 def _conversation(given: Any, system: str) -> list[dict[str, str]]:
     """The messages of a text or a conversation, the system's before them.
 
     Raises:
-      UserError: when it is neither, or nothing of it is to be answered.
+      UserError: when it is neither, or its last message is not to be answered.
     """
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if not isinstance(messages, list | tuple) or not messages:
@@ -305,7 +305,7 @@ def _conversation(given: Any, system: str) -> list[dict[str, str]]:
 
 
 def check_chat_template_kwargs(given: Any, where: str = "") -> None:
-    """Refuses what no variables of a template are.
+    """Refuses invalid variables of a chat template.
 
     Raises:
       UserError: naming the field, the value and what is allowed.
@@ -324,10 +324,10 @@ def check_chat_template_kwargs(given: Any, where: str = "") -> None:
             )
 
 
-def _check_read(target: LoadedModel, said: Mapping[str, Any]) -> None:
+def _check_read(target: LoadedModel, variables: Mapping[str, Any]) -> None:
     """Refuses variables that the template does not read, which would change nothing."""
-    template = target.tokenizer.get_chat_template() if said else ""
-    for name in said:
+    template = target.tokenizer.get_chat_template() if variables else ""
+    for name in variables:
         if not re.search(rf"\b{name}\b", template):
             raise UserError(
                 f"chat_template_kwargs has {name!r}, which the chat template of model"
@@ -335,10 +335,12 @@ def _check_read(target: LoadedModel, said: Mapping[str, Any]) -> None:
             )
 
 
-def _ids(target: LoadedModel, messages: list[dict[str, str]], said: Mapping[str, Any]) -> list[int]:
+def _ids(
+    target: LoadedModel, messages: list[dict[str, str]], variables: Mapping[str, Any]
+) -> list[int]:
     try:
         return target.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=False, **said
+            messages, add_generation_prompt=True, tokenize=True, return_dict=False, **variables
         )
     except (TemplateError, TypeError, ValueError) as error:
         roles = " and ".join(message["role"] for message in messages)

@@ -1,4 +1,4 @@
-"""What a call of a generator gives: texts that grow, and results that notebooks can show."""
+"""Results of a generator's calls: streamed texts, and results that notebooks can show."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from specjax.hf.two_vocabularies import prompt_text
 from specjax.metrics.text import rounds_of_text
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-"""A byte of a character that has no piece of its own (SentencePiece)."""
+"""A byte-fallback piece of SentencePiece."""
 
 INCOMPLETE = "\ufffd"
-"""What decoders put for bytes that are no character, or not yet one."""
+"""The replacement character for invalid or incomplete characters."""
 
 CLEANED = " .?!,'ntmsver"
-"""All characters of what a tokenizer that cleans up spaces replaces: " n't" by "n't" and so on."""
+"""Characters that a tokenizer's clean-up of spaces may replace: " n't" by "n't" and so on."""
 
 
 def final_text(tokenizer: Any, ids: Sequence[int]) -> str:
-    """The beginning of the text of ids [G] that the texts of all longer outputs share.
+    """The prefix of the text of ids [G] that further tokens cannot change.
 
-    Held back are bytes at the end, which are decoded together with those that follow, an unfinished
-    character, and where spaces are cleaned up what may be part of a replacement.
+    Held back are bytes at the end, which are decoded together with later ones, an unfinished
+    character, and possible parts of a replacement if spaces are cleaned up.
     """
     text = _decode(tokenizer, _without_open_bytes(tokenizer, list(ids))).rstrip(INCOMPLETE)
     if getattr(tokenizer, "clean_up_tokenization_spaces", False):
@@ -45,7 +45,7 @@ class Growing:
         self._tokenizer, self._given = tokenizer, 0
 
     def piece(self, ids: Sequence[int], *, last: bool) -> str:
-        """What is new in the text of ids [G]; all that is left if they are the `last`."""
+        """The new part of the text of ids [G]; all of the rest for the `last` ids."""
         text = _decode(self._tokenizer, ids) if last else final_text(self._tokenizer, ids)
         new = text[self._given :]
         self._given += len(new)
@@ -53,9 +53,9 @@ class Growing:
 
 
 def pieces(tokenizer: Any, outputs: Iterable[tuple[list[int], bool]]) -> Iterator[str | list[int]]:
-    """What is new in each of the `outputs` of one text: (ids so far, whether they are all).
+    """The new piece of each of the `outputs` (ids so far, whether complete) of one text.
 
-    Texts; token ids without a tokenizer. What is empty is left out.
+    Texts, or token ids without a tokenizer. Empty pieces are left out.
     """
     seen, growing = 0, Growing(tokenizer)
     for ids, last in outputs:
@@ -70,7 +70,7 @@ def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
 
 
 def _without_open_bytes(tokenizer: Any, ids: list[int]) -> list[int]:
-    """ids up to the bytes at their end; special tokens, which are not shown, do not part bytes."""
+    """ids without trailing bytes; invisible special tokens do not separate bytes."""
     end, special = len(ids), set(tokenizer.all_special_ids)
     while end and (ids[end - 1] in special or _is_byte(tokenizer, ids[end - 1])):
         end -= 1
@@ -83,12 +83,12 @@ def _is_byte(tokenizer: Any, token: int) -> bool:
 
 
 SHOWN = 5
-"""Texts that a notebook shows."""
+"""Number of texts that a notebook shows."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FirstTexts:
-    """The first texts of a call as they were decoded, read from the device when looked at."""
+    """The first texts of a call, read lazily from the device."""
 
     generation: Generation
     prompts: Sequence[Prompt]  # of its first rows, SHOWN at most
@@ -96,7 +96,7 @@ class FirstTexts:
     tokenizer: Any
 
     def entries(self) -> list[dict[str, Any]]:
-        """Each text's prompt (`source`) and its rounds, as `texts` of results.json has them."""
+        """Each text's prompt (`source`) and its rounds, as in `texts` of results.json."""
         generation = jax.device_get(self.generation)
         return [
             {
@@ -107,13 +107,13 @@ class FirstTexts:
         ]
 
     def _source(self, prompt: Prompt) -> str:
-        heard = isinstance(prompt, np.ndarray)
-        return "(audio)" if heard else prompt_text(self.tokenizer, prompt)
+        is_audio = isinstance(prompt, np.ndarray)
+        return "(audio)" if is_audio else prompt_text(self.tokenizer, prompt)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Result:
-    """Outputs of one call, row by row; a notebook shows who wrote each token of the first texts."""
+    """Outputs of one call by row; a notebook shows the writer of each token of the first texts."""
 
     tokens: list[list[int]]  # generated ids, EOS included
     texts: list[str] | None  # None without a tokenizer

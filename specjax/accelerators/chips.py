@@ -1,6 +1,6 @@
-"""TPU chips, as the system architecture pages of Google Cloud's TPU documentation give them.
+"""TPU chips, from the system architecture pages of Google Cloud's TPU documentation.
 
-Of GPUs only the bandwidth, as NVIDIA's data sheets give it.
+For GPUs only the bandwidth, from NVIDIA's data sheets.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """What a chip can hold and do; a chip is one device of JAX."""
+    """Memory, bandwidth and arithmetic of a chip, which is one device of JAX."""
 
     memory: int  # bytes of HBM
     bandwidth: float  # bytes per second of HBM
     flops: float  # bfloat16 operations per second
     axes: int  # of its topologies
     pod: int  # chips that are connected at most
-    megacore: bool = False  # its two cores are one device only when libtpu is told so
+    megacore: bool = False  # libtpu must be configured to use both cores as one device
 
     def seconds(self, moved: float, operations: float) -> float:
-        """The least time that moving so many bytes and doing so many operations takes."""
+        """The least time for moving `size` bytes and doing `operations`."""
         return max(moved / self.bandwidth, operations / self.flops)
 
 
@@ -32,7 +32,7 @@ CHIPS = {
     "v5p": Chip(95 * GIB, 2765e9, 459e12, axes=3, pod=8960),
     "v6e": Chip(32 * GIB, 1640e9, 918e12, axes=2, pod=256),
 }
-"""By the names that topologies begin with."""
+"""Chips by the prefix of a topology's name."""
 
 TPU_KINDS = {
     "TPU v4": "v4",
@@ -43,7 +43,7 @@ TPU_KINDS = {
     "TPU v6 lite": "v6e",
     "TPU v6e": "v6e",
 }
-"""Chips by what JAX calls them (`device_kind`)."""
+"""Chips by JAX's `device_kind`."""
 
 GPU_BANDWIDTHS = {
     "NVIDIA H200": 4800e9,
@@ -65,7 +65,7 @@ GPU_BANDWIDTHS = {
 
 
 def get_bandwidth(device_kind: str) -> float | None:
-    """Bytes per second of the memory of a device of JAX; None when it is not known here."""
+    """Memory bandwidth (bytes per second) of a JAX device; None if unknown."""
     if device_kind in TPU_KINDS:
         return CHIPS[TPU_KINDS[device_kind]].bandwidth
     return GPU_BANDWIDTHS.get(device_kind)

@@ -1,4 +1,4 @@
-"""The text of a compiled XLA program as instructions, and where their operands come from."""
+"""Parses the text of a compiled XLA program and traces the origin of operands."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _BITS = re.compile(r"\d+")
 _SPACE = re.compile(r"S\((\d+)\)")
 
 MOVING = ("bitcast", "copy", "reshape", "transpose")
-"""Instructions that change where numbers lie and not the numbers."""
+"""Instructions that change the location of numbers, but not the numbers."""
 
-_PARTS = ("slice-start", "slice-done")  # on their way to fast memory, put together by ...
+_PARTS = ("slice-start", "slice-done")  # on their way to fast memory, assembled by ...
 _TOGETHER = 'custom_call_target="ConcatBitcast"'
 
 PASSING = (*MOVING, *_PARTS, "convert", "copy-start", "copy-done", "opt-barrier")
-"""Instructions behind which the same array, or a part of it, is found."""
+"""Instructions that return their operand or a part of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Instruction:
     opcode: str
     arrays: tuple[Array, ...]  # of the result; several of a tuple
     operands: tuple[str, ...]
-    inside: str  # what stands between the parentheses
+    inside: str  # the text between the parentheses
     attributes: str
     root: bool
 
@@ -78,13 +78,13 @@ class Instruction:
 
     @property
     def op_name(self) -> str:
-        """What JAX calls it; of the program's arguments their path."""
+        """JAX's name of the operation; for arguments of the program their path."""
         match = _NAME.search(self.attributes)
         return re.sub(r"\\(.)", r"\1", match[1]) if match else ""
 
     @property
     def index(self) -> int:
-        """Of a parameter or of an element of a tuple."""
+        """The index of a parameter or of a tuple element."""
         if self.opcode == "get-tuple-element":
             return int(re.findall(r"index=(\d+)", self.attributes)[0])
         return int(self.inside)
@@ -96,7 +96,7 @@ Computation = Mapping[str, Instruction]
 
 @dataclasses.dataclass(frozen=True)
 class Caller:
-    """Who runs a computation, and how."""
+    """The instruction that runs a computation, and its role."""
 
     computation: str
     instruction: Instruction
@@ -127,7 +127,7 @@ class Program:
     def within(self, name: str, *, loops: bool = True, fused: bool = False) -> tuple[str, ...]:
         """A computation and all that it runs, in loops too (`loops`).
 
-        With `fused` also what fusions and reductions are made of.
+        With `fused` also the computations of fusions and reductions.
         """
         steps = ("conditional", "call", *["while"] * loops)
         reached, waiting = dict.fromkeys([name]), [name]
@@ -142,13 +142,13 @@ class Program:
         return tuple(reached)
 
     def instructions(self, names: tuple[str, ...]) -> Iterator[tuple[str, Instruction]]:
-        """(computation, instruction) of all of them."""
+        """(computation, instruction) of all computations."""
         for name in names:
             for instruction in self.computations[name].values():
                 yield name, instruction
 
     def loops(self, name: str) -> tuple[str, ...]:
-        """Bodies of the loops of a computation that stand in no other loop of it."""
+        """Bodies of the outermost loops of a computation."""
         return tuple(
             called
             for _, instruction in self.instructions(self.within(name, loops=False))
@@ -157,7 +157,7 @@ class Program:
         )
 
     def largest_loop(self, scope: str) -> str | None:
-        """The body of the outermost loop with most instructions, of those of a scope if any are."""
+        """The body of the outermost loop with most instructions, within a scope if possible."""
         loops = self.loops(self.entry)
         scoped = [one for one in loops if f"/{scope}/" in self.callers[one].instruction.op_name]
         return max(scoped or loops, key=self._length, default=None)
@@ -166,7 +166,7 @@ class Program:
         return sum(len(self.computations[inner]) for inner in self.within(name, fused=True))
 
     def moves(self, instruction: Instruction) -> bool:
-        """Whether it, or all that it fuses, only puts an array elsewhere or otherwise."""
+        """Whether an instruction, or all that it fuses, only moves or re-lays out an array."""
         if instruction.opcode in ("copy", "transpose"):
             return True
         if instruction.opcode != "fusion":
@@ -180,7 +180,7 @@ class Program:
         return bool(moved) and {*inner} <= {"parameter", *MOVING}
 
     def origin(self, computation: str, name: str) -> Place | None:
-        """The argument of the program that an array is, however moved; None if it was computed."""
+        """The program argument that an array is a moved copy of; None if it was computed."""
         place: Place | None = (computation, name)
         while place is not None:
             computation, name = place
@@ -191,7 +191,7 @@ class Program:
         return None
 
     def _before(self, computation: str, instruction: Instruction) -> Place | None:
-        """Where the same array is one step earlier."""
+        """The instruction that the same array comes from."""
         if instruction.opcode == "parameter":
             return self._given(computation, instruction.index)
         if instruction.opcode == "get-tuple-element":
@@ -202,7 +202,7 @@ class Program:
         return None
 
     def _given(self, computation: str, index: int) -> Place | None:
-        """The operand that a computation has as parameter `index`."""
+        """The operand passed to parameter `index` of a computation."""
         caller = self.callers.get(computation)
         if caller is None:
             return None
@@ -212,7 +212,7 @@ class Program:
         return (caller.computation, operands[place]) if place < len(operands) else None
 
     def _element(self, computation: str, name: str, index: int) -> Place | None:
-        """Element `index` of a tuple, as it first was."""
+        """The origin of element `index` of a tuple."""
         while True:
             instruction = self.computations[computation][name]
             if instruction.opcode == "tuple":
@@ -252,7 +252,7 @@ def parse_program(text: str) -> Program:
 
 
 def _instruction(start: re.Match[str], line: str) -> Instruction:
-    """The instruction of a line that starts so."""
+    """Parses the instruction of a line with the given start."""
     rest = line[start.end() :]
     end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
     opcode = _OPCODE.match(rest, end)
@@ -275,7 +275,7 @@ def _instruction(start: re.Match[str], line: str) -> Instruction:
 
 
 def _closing(text: str, start: int) -> int:
-    """Where the parenthesis that opens at `start` is closed."""
+    """Position of the parenthesis that closes the one at `start`."""
     depth = 0
     for place in range(start, len(text)):
         depth += (text[place] == "(") - (text[place] == ")")

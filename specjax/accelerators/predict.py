@@ -1,9 +1,9 @@
-"""The least time of a round on a chip, and the speedup that acceptance makes of it.
+"""Predicts the least time of a round on a chip, and the speedup at a given acceptance.
 
-A round reads the weights and the cache of a model at every call, of experts as many as the call's
-tokens are expected to have (theory/operations.py). It takes at least the time of
-these reads, or of its arithmetic. Collectives, the launch of kernels, writes and what is done once
-for each text (prompts) are left out: times are lower bounds, speedups those of the rounds alone.
+A round reads the weights and the cache of a model at every call, with as many experts as the call's
+tokens are expected to use (theory/operations.py). It takes at least the time of these reads, or of
+its arithmetic. Collectives, kernel launches, writes and prefill are left out: times are lower
+bounds, and speedups are those of the rounds only.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from specjax.theory.operations import decoder_call
 from specjax.theory.speculative import expected_tokens, improvement
 
 MOST_TOKENS = 4096
-"""Of a call, as far as `free_tokens` looks."""
+"""Most tokens of a call that `free_tokens` considers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """What one device has of a model that runs in a round."""
+    """The share of a model on one device in a round."""
 
     model: LanguageModel
     weights: WeightReads
-    cache: int  # bytes, full to its end
+    cache: int  # bytes of a full cache
     ways: int  # devices that share the work of a row
     rows: int  # on each of them
     itemsize: float = 4  # bytes of an expert's weight, its share of the scales included
 
     def bytes(self, calls: Sequence[Call]) -> float:
-        """Bytes that the calls of a round read; one that goes on from states adds no turn."""
+        """Bytes that the calls of a round read; a call that continues from states adds no turn."""
         whole = transformer_shape(self.model).layers
         caches = sum(part_shape(self.model, call).layers / whole for call in calls) * self.cache
         turns = sum(not (call.resume_from or call.read_out) for call in calls)
         return self.weights.of(turns) + caches + sum(map(self.expert_bytes, calls))
 
     def expert_bytes(self, call: Call) -> float:
-        """Bytes of experts that a call is expected to read."""
+        """Expected bytes of experts that a call reads."""
         shape = part_shape(self.model, call)
         whole = "expert_width" in find_undivided(self.model, self.ways)
         read = float(shape.read_experts(call.tokens * self.rows)) * self.itemsize
@@ -62,13 +62,13 @@ class Share:
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-    """What a round of full width reads and does on one device."""
+    """Bytes and operations of a round of full width on one device."""
 
     bytes: float
     operations: float
 
     def seconds(self, chip: Chip) -> float:
-        """The least time that it takes."""
+        """The least time of the round."""
         return chip.seconds(self.bytes, self.operations)
 
 
@@ -86,7 +86,7 @@ def build_round(
 def free_tokens(share: Share, name: str, chip: Chip, cached: int, source: int) -> int:
     """Most tokens that a call of a whole model feeds in the time that its reads take.
 
-    So many nodes may a tree have, the pending token among them, before arithmetic is the bound.
+    A tree may have this many nodes, including the pending token, before arithmetic is the bound.
     """
 
     def beyond(tokens: int) -> float:
@@ -98,5 +98,5 @@ def free_tokens(share: Share, name: str, chip: Chip, cached: int, source: int) -
 
 
 def speedup(acceptance: float, width: int, seconds: float, baseline: float) -> float:
-    """Theorem 3.8 with the times of rounds: independent acceptance, drafts of full width."""
+    """The speedup of Theorem 3.8 with times of rounds: independent acceptance, full drafts."""
     return float(improvement(expected_tokens(acceptance, width), 0.0, seconds / baseline))

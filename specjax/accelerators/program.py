@@ -1,7 +1,7 @@
-"""The audit of a compiled program: memory, copies, collectives, and what its rounds read.
+"""Audits a compiled program: memory, copies, collectives, and reads of its rounds.
 
-All figures are of one device. A decode's rounds are the loop of that scope, in other programs the
-largest; loops inside of a round, as of a drafter's tokens, are counted as if they ran once.
+All figures are per device. The rounds of a decode are the loop of that scope, in other programs the
+largest loop. Loops inside of a round, as of a drafter's tokens, count as if they ran once.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _COLLECTIVE = re.compile(
 )
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 _SCATTERED = "all-reduce-scatter"
-"""How XLA calls the fusion that a reduce-scatter is on TPUs."""
+"""XLA's name of the fusion that implements reduce-scatter on TPUs."""
 
 _PARAMETER = re.compile(r"params\['([^']*)'\](?!.*\['ff'\]\['(gates|ups|downs)'\])")
-"""Of a model, but for its experts: how many of these are read is not for the program to say."""
+"""Parameters other than experts; the program does not show how many experts are read."""
 _SILENT = ("get-tuple-element", "parameter", "tuple", "while", "conditional", "call", "bitcast")
 """Instructions that read nothing themselves."""
 
@@ -32,7 +32,7 @@ _GATHERING = ("gather", "dynamic-slice", "slice")
 
 @dataclasses.dataclass(frozen=True)
 class Copy:
-    """An array that the program only puts elsewhere, or into another layout."""
+    """A copy of an array to another place or layout."""
 
     source: str  # path of the parameter that it is; empty: computed
     dtype: str
@@ -46,22 +46,22 @@ class WeightReads:
     """Bytes of a model's parameters that are read from the device's main memory."""
 
     once: int  # in a round, outside of the loops in it
-    turn: int  # in a turn of the loop in it that reads most
+    turn: int  # in a turn of its loop that reads most
 
     def of(self, calls: int) -> int:
-        """In a round with so many calls of the model: the first outside of the loop, if any is."""
+        """Bytes in a round with `calls` calls of the model, the first one outside of the loop."""
         return self.once + self.turn * (calls - (self.once > 0))
 
 
 @dataclasses.dataclass(frozen=True)
 class Audit:
-    """What the text of a program says."""
+    """Findings from the text of a program."""
 
     copies: tuple[Copy, ...]
     collectives: dict[str, int]  # of a round, by kind; of a program without loop, of all of it
     weights: dict[str, WeightReads]  # of a round, by the name of the parameter tree
     loops: int  # inside of a round
-    wide_products: int  # of float32 operands, in a round; in bfloat16 programs there are to be none
+    wide_products: int  # with float32 operands in a round; expected to be none in bfloat16 programs
 
     def copied(self, in_loop: bool) -> int:
         """Bytes copied in a round, or before and after the rounds."""
@@ -70,22 +70,22 @@ class Audit:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes as the compiler counts them, padding included."""
+    """Memory in bytes by the compiler's count, including padding."""
 
     arguments: int
     temporaries: int
     outputs: int
-    aliased: int  # outputs that take the place of donated arguments
+    aliased: int  # outputs in donated arguments
     code: int
 
     @property
     def total(self) -> int:
-        """All that is there while the program runs."""
+        """All memory in use while the program runs."""
         return self.arguments + self.temporaries + self.outputs - self.aliased + self.code
 
 
 def measure_memory(compiled: Any) -> Memory:
-    """What a compiled program takes on each device."""
+    """Memory of a compiled program on each device."""
     analysis = compiled.memory_analysis()
     return Memory(
         analysis.argument_size_in_bytes,
@@ -97,9 +97,10 @@ def measure_memory(compiled: Any) -> Memory:
 
 
 def audit_program(text: str, *, rounds: bool = True) -> Audit:
-    """The audit of `compiled.join_as_text()`; a program without `rounds`, as a step of training,
-    may
-     have loops too, and is counted as a whole."""
+    """The audit of `compiled.as_text()`.
+
+    A program without `rounds`, as a training step, may have loops too and is counted as a whole.
+    """
     program = parse_program(text)
     body = program.largest_loop(ROUNDS) if rounds else None
     inside = () if body is None else program.within(body)
@@ -114,7 +115,7 @@ def audit_program(text: str, *, rounds: bool = True) -> Audit:
 
 
 def find_copies(program: Program, inside: tuple[str, ...]) -> tuple[Copy, ...]:
-    """All copies; those of the computations `inside` are in the loop."""
+    """All copies; copies in the computations `inside` belong to the loop."""
     copies = []
     for where, instruction in program.instructions(program.within(program.entry)):
         if program.moves(instruction):
@@ -129,7 +130,7 @@ def find_copies(program: Program, inside: tuple[str, ...]) -> tuple[Copy, ...]:
 def count_collectives(program: Program, names: tuple[str, ...]) -> dict[str, int]:
     """How many collectives of each kind the computations have.
 
-    One that runs beside other work stands there in several pieces, which have its channel.
+    An asynchronous collective consists of several instructions with one channel.
     """
     seen = set()
     for where, instruction in program.instructions(names):
@@ -156,11 +157,11 @@ def count_wide_products(program: Program, names: tuple[str, ...]) -> int:
 
 
 def count_weight_reads(program: Program, body: str) -> dict[str, WeightReads]:
-    """What a round reads of the parameters in main memory, by the name of their tree.
+    """Bytes of parameters in main memory that a round reads, by tree.
 
-    Of a table that is only looked up a few rows are read: that does not count. Nor does what the
-    compiler keeps in fast memory, through all rounds or through a loop inside of one. Catching up
-    is left out: few rounds do it. So are experts, of which a call reads those that its tokens have.
+    Lookups of a few rows of a table do not count, nor parameters that the compiler keeps in fast
+    memory through all rounds or a loop inside of one. Catch-up calls are left out, as few rounds
+    have one. So are experts, of which a call reads those that its tokens use.
     """
     once = _reads(program, program.within(body, loops=False))
     turns = [
@@ -176,7 +177,7 @@ def count_weight_reads(program: Program, body: str) -> dict[str, WeightReads]:
 
 
 def _reads(program: Program, names: tuple[str, ...]) -> dict[str, int]:
-    """Bytes of parameters that computations read from main memory, by the name of their tree."""
+    """Bytes of parameters that computations read from main memory, by tree."""
     reads: dict[str, int] = {}
     for where, instruction in program.instructions(names):
         if instruction.opcode in _SILENT or instruction.opcode.endswith("-done"):
@@ -191,7 +192,7 @@ def _reads(program: Program, names: tuple[str, ...]) -> dict[str, int]:
 
 
 def _read_of(program: Program, where: str, instruction: Instruction, place: int) -> int:
-    """Bytes that an instruction reads of its operand `place`, if that lies in main memory."""
+    """Bytes that an instruction reads of operand `place`, if it is in main memory."""
     arrays = program.computations[where][instruction.operands[place]].arrays
     if len(arrays) != 1 or arrays[0].space:
         return 0

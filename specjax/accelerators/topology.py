@@ -1,4 +1,4 @@
-"""The devices of a TPU topology such as `v4:2x2x1`, as libtpu describes them without a TPU."""
+"""The devices of a TPU topology such as `v4:2x2x1`, described by libtpu without a TPU."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from specjax.runtime.errors import UserError
 _SHAPE = re.compile(r"[1-9]\d{0,3}(x[1-9]\d{0,3})+")
 
 _ALONE = {
-    "TPU_SKIP_MDS_QUERY": "1",  # asks no metadata server what machine this is
+    "TPU_SKIP_MDS_QUERY": "1",  # no query of a metadata server
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "",
     "TPU_STDERR_LOG_LEVEL": "3",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # a lock file is for processes that use the TPU
 }
-"""What libtpu must know of a machine that has no TPU; what the environment says comes first."""
+"""Variables of libtpu on a machine without a TPU; the environment takes precedence."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Topology:
 
 
 def check_name(name: str) -> tuple[Chip, tuple[int, ...]]:
-    """The chip and the sides that the name of a topology gives.
+    """Parses the name of a topology: its chip and sides.
 
     Raises:
       UserError: when there is no such chip, or its topologies have other axes or fewer chips.
@@ -73,7 +73,7 @@ def check_name(name: str) -> tuple[Chip, tuple[int, ...]]:
             f"config.topology is {name!r}; the shape of {family} must have {chip.axes} sides, as"
             f" '{family}:{example}'"
         )
-    if (count := math.prod(sides)) > chip.pod:  # libtpu would lay out all of them, or abort
+    if (count := math.prod(sides)) > chip.pod:  # libtpu would build all of them, or abort
         raise UserError(
             f"config.topology is {name!r}, {count:,} chips; a pod of {family} has at most"
             f" {chip.pod:,}"
@@ -82,7 +82,7 @@ def check_name(name: str) -> tuple[Chip, tuple[int, ...]]:
 
 
 def use_no_tpu() -> None:
-    """Lets JAX run on CPU and libtpu only describe; before either has started."""
+    """Sets JAX to run on CPU and libtpu only to describe; call before either has started."""
     for variable, value in _ALONE.items():
         os.environ.setdefault(variable, value)
     if not jax.config.values["jax_platforms"]:
@@ -90,7 +90,7 @@ def use_no_tpu() -> None:
 
 
 def describe_topology(name: str) -> Topology:
-    """The topology of that name; no TPU is needed and none is used.
+    """The topology of that name; needs no TPU.
 
     Raises:
       UserError: when it does not exist, or libtpu is not installed.

@@ -1,2 +1,4 @@
-"""Generation settings as Hugging Face has them: each an adjustment of next-token logits
-(`contracts.logits_processor`), registered under the name of its field."""
+"""Generation settings by Hugging Face's names: logits processors, stop criteria, guidance.
+
+Each is registered under the name of its field; `contracts.logits_processor` defines the interface.
+"""

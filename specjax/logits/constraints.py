@@ -17,10 +17,10 @@ from specjax.models.base import LanguageModel
 @PROCESSORS.register("forced_bos_token_id", example={"forced_bos_token_id": 3})
 @dataclasses.dataclass(frozen=True)
 class ForcedFirst(LogitsProcessor):
-    """The token behind a text of one, as the language behind a decoder's start token."""
+    """Forces the token after a one-token text, as the language after the start token."""
 
     forced_bos_token_id: str = fields.integer(
-        least=0, traced="forced_bos_token_id", help="the token behind the decoder's start token"
+        least=0, traced="forced_bos_token_id", help="the token after the decoder's start token"
     )
 
     order: ClassVar[int] = 70
@@ -31,7 +31,7 @@ class ForcedFirst(LogitsProcessor):
         return (value,)
 
     def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
-        # One for all rows, or one for each of them.
+        # One for all rows, or one for each row.
         token = places.context.options.numbers[self.forced_bos_token_id].reshape(-1, 1, 1)
         return force_tokens(logits, jnp.arange(logits.shape[-1]) == token, places.length == 1)
 
@@ -39,7 +39,7 @@ class ForcedFirst(LogitsProcessor):
 @PROCESSORS.register("forced_eos_token_id", example={"forced_eos_token_id": (1,)})
 @dataclasses.dataclass(frozen=True)
 class ForcedLast(LogitsProcessor):
-    """The token that fills a row, one of these; all of them weigh the same."""
+    """Forces one of these tokens, equally probable, at the row's last position."""
 
     forced_eos_token_id: tuple[int, ...] = fields.tokens(help="the token at the length limit")
 
@@ -55,7 +55,7 @@ class ForcedLast(LogitsProcessor):
 
 
 def drop_tokens(logits: jax.Array, tokens: tuple[int, ...]) -> jax.Array:
-    """Logits [..., V] without these tokens."""
+    """Masks these tokens in logits [..., V]."""
     return logits.at[..., jnp.array(tokens, jnp.int32)].set(-jnp.inf, mode="drop")
 
 
@@ -79,7 +79,7 @@ class Suppressed(LogitsProcessor):
 @PROCESSORS.register("begin_suppress_tokens", example={"begin_suppress_tokens": (2, 1)})
 @dataclasses.dataclass(frozen=True)
 class SuppressedFirst(LogitsProcessor):
-    """Tokens that are not written first; behind a forced first token they are not second."""
+    """Forbids tokens at the first position; after a forced first token, at the second."""
 
     begin_suppress_tokens: tuple[int, ...] = fields.tokens(help="tokens that are not written first")
     forced: bool = False  # a first token is
@@ -105,7 +105,7 @@ class SuppressedFirst(LogitsProcessor):
 
 @dataclasses.dataclass(frozen=True)
 class _MinLength(LogitsProcessor):
-    """Ends of the text are not written while it is too short."""
+    """Forbids end tokens while the text is too short."""
 
     eos: tuple[int, ...] = ()
 
@@ -117,7 +117,7 @@ class _MinLength(LogitsProcessor):
         return dataclasses.replace(self, eos=model.info.eos)
 
     def short(self, places: Positions) -> jax.Array:
-        """Whether [B, T] the text before each place is too short to end."""
+        """Whether [B, T] the text before each position is too short to end."""
         raise NotImplementedError
 
     def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
@@ -127,7 +127,7 @@ class _MinLength(LogitsProcessor):
 @PROCESSORS.register("min_length", example={"min_length": 3})
 @dataclasses.dataclass(frozen=True)
 class MinLength(_MinLength):
-    """No end before the text has so many tokens, the prompt or the start token among them."""
+    """Forbids an end before a minimum length, including the prompt or start token."""
 
     min_length: str = fields.integer(
         least=0, traced="min_length", help="least tokens of a text, its prompt or start token too"
@@ -142,7 +142,7 @@ class MinLength(_MinLength):
 @PROCESSORS.register("min_new_tokens", example={"min_new_tokens": 2})
 @dataclasses.dataclass(frozen=True)
 class MinNewTokens(_MinLength):
-    """No end before so many tokens were written."""
+    """Forbids an end before a minimum number of new tokens."""
 
     min_new_tokens: str = fields.integer(
         least=0, traced="min_new_tokens", help="least new tokens; in place of `min_length`"
@@ -159,7 +159,7 @@ class MinNewTokens(_MinLength):
 @PROCESSORS.register("bad_words_ids", example={"bad_words_ids": ((4,), (3, 2))})
 @dataclasses.dataclass(frozen=True)
 class BadWords(LogitsProcessor):
-    """Sequences of tokens that are not written; an end of the text is none, as in transformers."""
+    """Forbids sequences of tokens, except single end tokens, as in transformers."""
 
     bad_words_ids: tuple[tuple[int, ...], ...] = fields.listing(
         "a list of lists of token ids",
@@ -183,7 +183,7 @@ class BadWords(LogitsProcessor):
     def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         for size in sorted(set(map(len, self.bad_words_ids))):
             words = jnp.array([word for word in self.bad_words_ids if len(word) == size])
-            begun = places.last(size - 1)[:, :, None] == words[:, :-1]
-            banned = jnp.all(begun, axis=-1)
+            is_prefix = places.last(size - 1)[:, :, None] == words[:, :-1]
+            banned = jnp.all(is_prefix, axis=-1)
             logits = mask_tokens(logits, words[:, -1], banned)
         return logits

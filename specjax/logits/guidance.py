@@ -1,4 +1,4 @@
-"""Classifier-free guidance: how much more than without its prompt a text is to follow it."""
+"""Classifier-free guidance: strengthens the influence of the prompt on the text."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 @PROCESSORS.register("guidance_scale", example={"guidance_scale": 1.5})
 @dataclasses.dataclass(frozen=True)
 class Guidance:
-    """The target's log-probabilities differ by so many times from those without the prompt."""
+    """Extrapolates the target's log-probabilities away from those without the prompt."""
 
     guidance_scale: float = fields.number(
         bounds="[0, inf)",
-        help="how far from its law without the prompt the target goes; 1: off",
+        help="strength of the prompt relative to the distribution without it; 1: off",
     )
 
     off: ClassVar[float] = 1.0
@@ -32,27 +32,27 @@ class Guidance:
         fields.check(self)
 
     def check(self, model: LanguageModel) -> None:
-        """Refuses a target that is not guided so.
+        """Refuses a target that does not support guidance.
 
         Raises:
           ValueError: saying why.
         """
-        said = f"guidance_scale is {self.guidance_scale:g}; it must be None"
+        refusal = f"guidance_scale is {self.guidance_scale:g}; it must be None"
         if model.info.start_token is not None:
-            raise ValueError(f"{said} for a target with an encoder")
+            raise ValueError(f"{refusal} for a target with an encoder")
         target = unwrap(model)
         if not (isinstance(target, Guided) and target.scale == self.guidance_scale):
-            raise ValueError(f"{said} here: only decodes without beams call their target twice")
+            raise ValueError(f"{refusal} here: only decodes without beams call their target twice")
 
 
 def apply_guidance(target: LoadedModel, settings: Mapping[str, Any]) -> LoadedModel:
-    """A loaded target under these checked settings; itself where they change nothing."""
+    """A loaded target with guidance by these checked settings, or itself without guidance."""
     model = guide_model(settings, target.model)
     return target if model is target.model else dataclasses.replace(target, model=model)
 
 
 def guide_model(settings: Mapping[str, Any], model: LanguageModel) -> LanguageModel:
-    """The target under these checked settings: guided where they say so and it can be."""
+    """The target model with guidance by these checked settings, if it is supported."""
     free = model.model if isinstance(model, Guided) else model
     scale = settings.get("guidance_scale")
     return free if scale is None or model.info.start_token is not None else Guided(free, scale)

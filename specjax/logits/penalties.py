@@ -22,26 +22,26 @@ from specjax.models.base import LanguageModel
 
 @dataclasses.dataclass(frozen=True)
 class PromptProcessor(LogitsProcessor):
-    """What looks at the prompt, of which one that is heard has no tokens."""
+    """A processor that reads the prompt; audio input has no tokens."""
 
-    heard: bool = dataclasses.field(default=False, kw_only=True)
+    is_audio: bool = dataclasses.field(default=False, kw_only=True)
 
     def of_model(
         self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
     ) -> LogitsProcessor:
-        return dataclasses.replace(self, heard=model.info.frames is not None)
+        return dataclasses.replace(self, is_audio=model.info.frames is not None)
 
     def prompt(self, context: Context) -> tuple[jax.Array, jax.Array]:
         """The tokens [B, S] of prompts, and how many [B] each has."""
-        if self.heard or context.encoder_tokens.shape[1]:
-            return context.encoder_tokens, context.encoder_length * (not self.heard)
+        if self.is_audio or context.encoder_tokens.shape[1]:
+            return context.encoder_tokens, context.encoder_length * (not self.is_audio)
         return context.tokens, context.begin
 
 
 @PROCESSORS.register("encoder_repetition_penalty", example={"encoder_repetition_penalty": 1.5})
 @dataclasses.dataclass(frozen=True)
 class PromptReward(PromptProcessor):
-    """Logits of the prompt's tokens are multiplied by it, negative ones divided."""
+    """Multiplies logits of the prompt's tokens; divides negative ones."""
 
     encoder_repetition_penalty: str = fields.number(
         bounds="(0, inf)",
@@ -59,12 +59,12 @@ class PromptReward(PromptProcessor):
 
     def adjust(self, logits: jax.Array, places: Positions, rows: jax.Array) -> jax.Array:
         factor = places.context.options.numbers[self.encoder_repetition_penalty]
-        said = jnp.where(logits < 0, logits / factor, logits * factor)
-        return jnp.where(rows[:, None], said, logits)
+        scaled = jnp.where(logits < 0, logits / factor, logits * factor)
+        return jnp.where(rows[:, None], scaled, logits)
 
 
 def find_prompt_tokens(tokens: jax.Array, length: jax.Array, vocabulary: int) -> jax.Array:
-    """Which tokens [B, V] are among the first `length` [B] of rows [B, N]."""
+    """Mask [B, V] of the tokens among the first `length` [B] of rows [B, N]."""
     slot = jnp.arange(tokens.shape[1])
     tokens = jnp.where(slot < length[:, None], tokens, vocabulary)
     rows = jnp.arange(len(tokens))[:, None]
@@ -74,7 +74,7 @@ def find_prompt_tokens(tokens: jax.Array, length: jax.Array, vocabulary: int) ->
 @PROCESSORS.register("repetition_penalty", example={"repetition_penalty": 1.5})
 @dataclasses.dataclass(frozen=True)
 class RepetitionPenalty(LogitsProcessor):
-    """Logits of tokens in the text are divided by it, negative ones multiplied."""
+    """Divides logits of tokens in the text; multiplies negative ones."""
 
     repetition_penalty: str = fields.number(
         bounds="(0, inf)", traced="repetition_penalty", help="divides logits of the text's tokens"
@@ -97,15 +97,15 @@ class RepetitionPenalty(LogitsProcessor):
         again = jnp.take_along_axis(logits, jnp.maximum(drafted, 0), axis=2)
         index = jnp.where(drafted >= 0, drafted, logits.shape[-1])
         row, place = jnp.arange(len(logits))[:, None, None], jnp.arange(logits.shape[1])[:, None]
-        # From the logits as they were: a token counts once however often the text has it.
+        # From the original logits: a token counts once, however often it occurs in the text.
         once = jnp.where(rows[:, None], penalized(logits), logits)
         return once.at[row, place, index].set(penalized(again), mode="drop")
 
 
 def find_followers(text: jax.Array, length: jax.Array, last: jax.Array) -> jax.Array:
-    """Where [B, T, N] tokens of a text stand behind the `last` tokens [B, T, n - 1].
+    """Mask [B, T, N] of positions in a text after the `last` tokens [B, T, n - 1].
 
-    Of texts [B, 1 or T, N] the first `length` [B, 1 or T] tokens count.
+    The first `length` [B, 1 or T] tokens of texts [B, 1 or T, N] count.
     """
     size, before = text.shape[2], last.shape[2]
     place = jnp.arange(size)
@@ -120,7 +120,7 @@ def find_followers(text: jax.Array, length: jax.Array, last: jax.Array) -> jax.A
 @PROCESSORS.register("no_repeat_ngram_size", example={"no_repeat_ngram_size": 2})
 @dataclasses.dataclass(frozen=True)
 class NoRepeatedNgrams(LogitsProcessor):
-    """No n-gram of the text is written again."""
+    """Forbids repeating an n-gram of the text."""
 
     no_repeat_ngram_size: int = fields.integer(help="size of n-grams that are written once")
 
@@ -131,7 +131,7 @@ class NoRepeatedNgrams(LogitsProcessor):
         before, context = self.no_repeat_ngram_size - 1, places.context
         last, row = places.last(before), context.tokens[:, None]
         logits = mask_tokens(logits, row, find_followers(row, context.length[:, None], last))
-        # Those that end on the path: some begin in the row.
+        # N-grams that end on the path; some begin in the row.
         tail = places.tail(before)
         return mask_tokens(logits, tail, find_followers(tail, before + places.depth, last))
 
@@ -139,7 +139,7 @@ class NoRepeatedNgrams(LogitsProcessor):
 @PROCESSORS.register("encoder_no_repeat_ngram_size", example={"encoder_no_repeat_ngram_size": 2})
 @dataclasses.dataclass(frozen=True)
 class NoNgramsOfPrompt(PromptProcessor):
-    """No n-gram of the prompt is written."""
+    """Forbids n-grams of the prompt."""
 
     encoder_no_repeat_ngram_size: int = fields.integer(
         help="size of n-grams of the prompt that are not written"
@@ -166,7 +166,7 @@ class NoNgramsOfPrompt(PromptProcessor):
 
 
 def is_bias(pair: Any) -> bool:
-    """Whether it is a sequence of tokens with what their last one's logit changes by."""
+    """Whether a value is a sequence of tokens with the bias of its last token's logit."""
     if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], tuple)):
         return False
     sequence, bias = pair
@@ -177,12 +177,12 @@ def is_bias(pair: Any) -> bool:
 @PROCESSORS.register("sequence_bias", example={"sequence_bias": (((3,), 1.5), ((4, 2), -2.0))})
 @dataclasses.dataclass(frozen=True)
 class SequenceBias(LogitsProcessor):
-    """Logits of tokens that would complete a sequence change by its bias, of several by the sum."""
+    """Adds a sequence's bias to the logit of the token that would complete it."""
 
     sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = fields.listing(
         "a list of pairs of a list of token ids and a number below infinity",
         is_bias,
-        help="sequences of tokens, and what the last one's logit gains behind the others",
+        help="sequences of tokens, and the bias of the last one's logit after the others",
     )
 
     order: ClassVar[int] = 4
@@ -197,17 +197,17 @@ class SequenceBias(LogitsProcessor):
             sequences = [sequence for sequence in biases if len(sequence) == size]
             bias = jnp.array([biases[sequence] for sequence in sequences], logits.dtype)
             tokens = jnp.array(sequences)
-            begun = jnp.all(places.last(size - 1)[:, :, None] == tokens[:, :-1], axis=-1)
-            logits = logits.at[..., tokens[:, -1]].add(jnp.where(begun, bias, 0.0))
+            is_prefix = jnp.all(places.last(size - 1)[:, :, None] == tokens[:, :-1], axis=-1)
+            logits = logits.at[..., tokens[:, -1]].add(jnp.where(is_prefix, bias, 0.0))
         return logits
 
 
 MOST = 1e30
-"""A power is no larger, so that its product with a logit is finite."""
+"""Largest power, so that its product with a logit is finite."""
 
 
 def is_decay(value: Any) -> bool:
-    """Whether it is a length and a factor."""
+    """Whether a value is a length and a factor."""
     if len(value) != 2 or not fields.is_token(value[0]):
         return False
     return fields.is_number(value[1]) and value[1] > 0
@@ -218,12 +218,12 @@ def is_decay(value: Any) -> bool:
 )
 @dataclasses.dataclass(frozen=True)
 class DecayingLength(LogitsProcessor):
-    """Behind so many new tokens ends grow likelier, by a power of a factor for each token more."""
+    """Makes ends of the text exponentially more probable after a number of new tokens."""
 
     exponential_decay_length_penalty: tuple[int, float] = fields.whole(
         "a pair of an integer of at least 0 and a positive number",
         is_decay,
-        help="new tokens from which ends of a text grow likelier, and the factor of each",
+        help="new tokens after which ends grow more probable, and the factor per token",
     )
     eos: tuple[int, ...] = ()
 
@@ -241,7 +241,7 @@ class DecayingLength(LogitsProcessor):
         power = jnp.minimum(jnp.float32(factor) ** jnp.maximum(more, 0), MOST)
         ends = jnp.array(self.eos, jnp.int32)
         scores = logits[..., ends]
-        # An end that cannot be written stays so: the penalty is a multiple of its logit's size.
+        # A forbidden end stays forbidden: the penalty is a multiple of its logit's magnitude.
         size = jnp.where(jnp.isfinite(scores), jnp.abs(scores), 0.0)
         return logits.at[..., ends].add(size * (power - 1.0)[..., None])
 
@@ -249,10 +249,10 @@ class DecayingLength(LogitsProcessor):
 @PROCESSORS.register("renormalize_logits", example={"renormalize_logits": True})
 @dataclasses.dataclass(frozen=True)
 class Renormalized(LogitsProcessor):
-    """A beam search adds up log-probabilities that other settings left normalized again."""
+    """Renormalizes the log-probabilities of a beam search after other settings."""
 
     renormalize_logits: bool = fields.flag(
-        help="scores of a beam search add up what is normalized again behind all other settings"
+        help="renormalize the scores of a beam search after all other settings"
     )
 
     order: ClassVar[int] = 120
@@ -261,5 +261,5 @@ class Renormalized(LogitsProcessor):
 
     def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
         total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
-        # Where settings leave no token there is nothing to normalize.
+        # If settings forbid all tokens there is nothing to normalize.
         return logits - jnp.where(total > -jnp.inf, total, 0.0)

@@ -1,4 +1,4 @@
-"""Generation settings by Hugging Face's names, and the options that obey them.
+"""Generation settings by Hugging Face's names, and the decode options that apply them.
 
 Hugging Face reads their defaults from `generation_config.json`; so does `specjax.load`.
 """
@@ -30,9 +30,9 @@ def schema() -> dict[str, ConfigField]:
 
 
 def parse_settings(given: Mapping[str, Any], where: str = "generation.") -> dict[str, Any]:
-    """The settings that are on, of values as `generation_config.json` has them; None is off.
+    """The active settings, parsed from values of `generation_config.json`; None is off.
 
-    As in transformers least new tokens, even none, replace a least length.
+    As in transformers `min_new_tokens`, even 0, replaces `min_length`.
 
     Raises:
       UserError: naming the field, its value and what is allowed.
@@ -48,7 +48,7 @@ def parse_settings(given: Mapping[str, Any], where: str = "generation.") -> dict
         if replaced or value is None or value == PROCESSORS[name].cls.off:
             continue
         if known[name].kind is tuple and isinstance(value, (int, str)):
-            value = (value,)  # transformers takes one token or text for a list of it
+            value = (value,)  # transformers accepts one token or text in place of a list
         try:
             on[name] = known[name].value(f"{where}{name}", value)
         except ValueError as error:
@@ -64,7 +64,7 @@ def apply_settings(
     *,
     beams: bool = False,
 ) -> Options:
-    """The options of a decode of `model` under settings, of a search with `beams` or without.
+    """The options of a decode of `model` under settings, with or without `beams`.
 
     Raises:
       UserError: when one is unknown, or does not fit the model.
@@ -90,9 +90,9 @@ def apply_settings(
 
 
 def _sort_processors(parts: Sequence[Any], beams: bool) -> list[LogitsProcessor]:
-    """The adjustments among parts by their order.
+    """The logits processors among parts in their order.
 
-    What changes scores only is of no effect without beams, nor without another adjustment.
+    A processor of scores has no effect without beams, nor without another processor.
     """
     made = sorted((p for p in parts if isinstance(p, LogitsProcessor)), key=lambda one: one.order)
     scored = beams and not all(one.scores_only for one in made)

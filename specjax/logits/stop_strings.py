@@ -1,4 +1,4 @@
-"""Strings that end a text, wherever tokens begin and end in them.
+"""Strings that end a text, independent of token boundaries.
 
 Aho and Corasick, "Efficient string matching" (1975), over the bytes of UTF-8.
 """
@@ -17,13 +17,13 @@ from specjax.contracts.registry import PROCESSORS
 from specjax.contracts.stopping import Stops
 
 MOST_BYTES = 512
-"""Of all strings together: so many states the automaton has at most."""
+"""Most bytes of all strings together, the most states of the automaton."""
 
 
 @PROCESSORS.register("stop_strings", example={"stop_strings": ("\n\n", "Question:")})
 @dataclasses.dataclass(frozen=True)
 class StopStrings:
-    """The text ends with the token that completes one of these strings, which stays in it."""
+    """Ends the text with the token that completes one of these strings; the text keeps it."""
 
     stop_strings: tuple[str, ...] = fields.listing(
         f"a list of texts of at most {MOST_BYTES} bytes together, none of them empty",
@@ -42,7 +42,7 @@ class StopStrings:
             )
 
     def stops(self, pieces: Mapping[int, bytes | str], vocabulary: int) -> Stops:
-        """The automaton over a vocabulary whose tokens have these pieces of text; others none."""
+        """The automaton over a vocabulary with these pieces of text; other tokens have none."""
         moves, accepts = build_automaton([text.encode() for text in self.stop_strings])
         texts = [b""] * vocabulary
         for token, piece in pieces.items():
@@ -59,7 +59,7 @@ class StopStrings:
 
 
 def build_automaton(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Moves [S, 256] of states by bytes, and whether [S] a word ends in a state; it begins in 0."""
+    """Transitions [S, 256] by bytes and final states [S] of the automaton, starting in 0."""
     children: list[dict[int, int]] = [{}]
     ends = [False]
     for word in words:
@@ -73,7 +73,7 @@ def build_automaton(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         ends[state] = True
     moves = np.zeros((len(children), 256), np.int32)
     accepts = np.array(ends)
-    # Breadth first: where a state falls back to is a shorter one, whose moves are known.
+    # Breadth first: a state falls back to a shorter one, whose transitions are known.
     level = [(child, 0) for child in children[0].values()]
     moves[0, list(children[0])] = list(children[0].values())
     while level:
@@ -91,7 +91,7 @@ def build_automaton(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
 def run_over_tokens(
     moves: np.ndarray, accepts: np.ndarray, texts: Sequence[bytes]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The state [S, V] behind each token's text, and whether a word ended within it."""
+    """The state [S, V] after each token's text, and whether a string ended within it."""
     length = np.array([len(text) for text in texts])
     state = np.repeat(np.arange(len(moves))[:, None], len(texts), axis=1)
     ended = np.zeros(state.shape, bool)

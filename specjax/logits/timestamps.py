@@ -1,4 +1,4 @@
-"""Timestamps of speech: tokens that say when what stands between them was said.
+"""Timestamps of speech: tokens for the start and end times of the text between them.
 
 Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (2023), section 2.3,
 by the rules of transformers' `WhisperTimeStampLogitsProcessor`.
@@ -20,18 +20,18 @@ from specjax.models.base import LanguageModel
 from specjax.models.whisper import Whisper
 
 NONE = -1
-"""In place of a timestamp where there is none yet."""
+"""Placeholder before the first timestamp."""
 
 
 @PROCESSORS.register("return_timestamps", example={"return_timestamps": True})
 @dataclasses.dataclass(frozen=True)
 class Timestamps(LogitsProcessor):
-    """Tokens of time: one begins the text, then they come in pairs and never go back."""
+    """Constrains timestamps: one begins the text, then they come in ascending pairs."""
 
-    return_timestamps: bool = fields.flag(help="a model that listens writes when words were said")
-    first: int = 0  # the token of 0 s; all above it are later times, the one below says: no times
+    return_timestamps: bool = fields.flag(help="a speech model writes timestamps")
+    first: int = 0  # the token of 0 s; later times follow it, the token before it means no times
     latest: int | None = None  # the last token that may begin a text; None: any time
-    eos: int = 0  # below it are words
+    eos: int = 0  # text tokens are below it
 
     order: ClassVar[int] = 110
     off: ClassVar[bool] = False
@@ -41,7 +41,7 @@ class Timestamps(LogitsProcessor):
     ) -> LogitsProcessor:
         speech = model.config.speech if isinstance(model, Whisper) else None
         if speech is None or speech.no_timestamps is None:
-            raise ValueError("return_timestamps is True; only a model that listens writes times")
+            raise ValueError("return_timestamps is True; only a speech model writes timestamps")
         if speech.no_timestamps in model.info.forced:
             raise ValueError(
                 "return_timestamps is True; the target's texts begin with a token for no times,"
@@ -52,7 +52,7 @@ class Timestamps(LogitsProcessor):
         return dataclasses.replace(self, first=first, latest=latest, eos=model.info.eos[0])
 
     def of_rows(self, context: Context, vocabulary: int) -> jax.Array:
-        """The last time [B] that each row has written."""
+        """The last timestamp [B] of each row."""
         slot = jnp.arange(context.tokens.shape[1])
         written = (slot >= context.begin[:, None]) & (slot < context.length[:, None])
         times = jnp.where(written, context.tokens, NONE)[:, None]
@@ -73,13 +73,13 @@ class Timestamps(LogitsProcessor):
         allowed = is_time if self.latest is None else is_time & (token <= self.latest)
         banned |= (written == 0)[..., None] & ~allowed
         logits = jnp.where(banned | (token == self.first - 1), -jnp.inf, logits)
-        # A time is written where all times together are likelier than any other token.
+        # A timestamp is forced if all timestamps together are more probable than any other token.
         times = jax.nn.logsumexp(jnp.where(is_time, logits, -jnp.inf), axis=-1)
         others = jnp.max(jnp.where(is_time, -jnp.inf, logits), axis=-1)
         return jnp.where((times > others)[..., None] & ~is_time, -jnp.inf, logits)
 
     def _last(self, text: jax.Array, otherwise: jax.Array) -> jax.Array:
-        """The last time [B, T] in texts [B, T, N]; `otherwise` [B, T] where there is none."""
+        """The last timestamp [B, T] in texts [B, T, N]; `otherwise` [B, T] without one."""
         place = jnp.where(text >= self.first, jnp.arange(text.shape[2]), NONE)
         if not text.shape[2]:
             return otherwise

@@ -1,1 +1,1 @@
-"""What takes how long: a stopwatch of model calls, their costs, predictions, roofline, machine."""
+"""Measures times: a stopwatch of model calls, their costs, predictions, roofline, machine."""

@@ -1,4 +1,4 @@
-"""What model calls cost on this device: the c and v of the speedup formulas."""
+"""Costs of model calls on this device: the c and v of the speedup formulas."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from specjax.theory import cascade
 from specjax.theory.speculative import expected_tokens, improvement
 
 TRIALS = 16
-"""Trials at least; the median counts."""
+"""Fewest trials, of which the median counts."""
 
 SHORTEST = 1e-6
-"""Milliseconds of a call too short to measure: ratios of costs must exist."""
+"""Smallest milliseconds of a call, so that ratios of costs exist."""
 
 
 def draft_calls(drafter: Drafter, drafted: int) -> tuple[Call, ...]:
     """The calls of a draft of `drafted` tokens, at most the drafter's width.
 
-    Cascades have no `length` that could be set to it: theirs are those of a full draft.
+    Cascades have no `length` to change: their calls are those of a full draft.
     """
     if dataclasses.is_dataclass(drafter) and drafted < (getattr(drafter, "length", 0) or 0):
         return dataclasses.replace(drafter, length=drafted).spec.calls
@@ -34,7 +34,7 @@ def draft_calls(drafter: Drafter, drafted: int) -> tuple[Call, ...]:
 
 
 class Reads(Protocol):
-    """Drafts, and how the target reads them: a strategy, a decoder, an arm."""
+    """Anything with a drafter and a reader: a strategy, a decoder, an arm."""
 
     @property
     def drafter(self) -> Drafter: ...
@@ -44,15 +44,15 @@ class Reads(Protocol):
 
 
 def list_members(one: Reads) -> tuple[Alternative, ...]:
-    """The drafters and readers that one chooses among, or its own."""
+    """The arms of a drafter with their readers, or the drafter itself."""
     choice = one.drafter.choice
     return choice.members if choice else (Alternative(one.drafter, one.reader),)
 
 
 def pricing_order(one: Alternative) -> tuple[bool, int]:
-    """Drafters that run a model come first, of them those whose drafts can have any length.
+    """Sort key: drafters with a model and any draft length first.
 
-    Then cascades, whose draft is whole before a call of any width, the narrowest first.
+    Then cascades, whose draft is complete before a call of any width, the narrowest first.
     """
     spec = one.drafter.spec
     return not spec.models, 0 if getattr(one.drafter, "length", 0) else spec.width
@@ -61,12 +61,12 @@ def pricing_order(one: Alternative) -> tuple[bool, int]:
 def needed_calls(
     strategies: Sequence[Reads], target: str, widths: Iterable[int]
 ) -> dict[Call, tuple[Call, ...]]:
-    """The calls whose cost the figures of strategies rest on.
+    """The calls whose costs the figures of strategies need.
 
-    Each with the calls that it follows in a round: the target's with the draft that it verifies.
-    Where several want the same call, the first by `pricing_order` counts; of a drafter that
-    chooses, those that it chooses among. `widths` are the drafted tokens that the target's calls
-    have room for. Of every part the one-token call too: c and v are ratios to it.
+    Each comes with the calls that it follows in a round: a target call with the draft that it
+    verifies. If several strategies need the same call, the first by `pricing_order` counts. A
+    drafter with arms needs the calls of its arms. `widths` are the widths of target calls in
+    drafted tokens. Every part also needs its one-token call, because c and v are ratios to it.
     """
     calls: dict[Call, tuple[Call, ...]] = {Call(target, 1, 1): ()}
     for one in sorted(list_distinct(map(list_members, strategies)), key=pricing_order):
@@ -95,7 +95,7 @@ class Costs:
         return self.milliseconds(call.part, call.tokens)
 
     def milliseconds(self, part: str, width: int) -> float:
-        """Of a call that feeds `width` tokens, on a line between the nearest measured widths.
+        """Milliseconds of a call that feeds `width` tokens, interpolated between measured widths.
 
         Raises:
           KeyError: outside the widths that were measured.
@@ -108,7 +108,7 @@ class Costs:
     def drafting_ms(self, drafter: Drafter, rounds: int, runs: Mapping[str, int]) -> float:
         """Milliseconds of `runs` of the drafter's parts in `rounds` rounds.
 
-        Behind the first of a round, calls cost what a draft's later ones do on average.
+        After the first call of a round, calls cost the average of a draft's later calls.
         """
         total = 0.0
         for part in parts(drafter.spec.calls):
@@ -147,7 +147,7 @@ class Costs:
         return float(improvement(tokens, drafting))
 
     def entries(self, target: str) -> dict[str, Any]:
-        """By `Call.part`: milliseconds per call, c, and v, by number of fed tokens."""
+        """Milliseconds per call, c and v by `Call.part` and number of fed tokens."""
         return {
             name: {
                 "step_ms": {str(width): ms for width, ms in widths.items()},
@@ -159,9 +159,9 @@ class Costs:
 
 
 def doubling(calls: Mapping[Call, tuple[Call, ...]]) -> dict[Call, tuple[Call, ...]]:
-    """Of each part the narrowest and the widest call, and between them widths that double.
+    """The narrowest and widest call of each part, calls of doubling widths between them.
 
-    And all that these follow.
+    Also includes all calls that these follow.
     """
     kept = set()
     for part in dict.fromkeys(call.part for call in calls):
@@ -176,22 +176,22 @@ def doubling(calls: Mapping[Call, tuple[Call, ...]]) -> dict[Call, tuple[Call, .
 
 @dataclasses.dataclass(frozen=True)
 class CallTimes:
-    """The calls that the figures of drafters rest on, timed trial by trial.
+    """Times the calls that the figures of drafters need, trial by trial.
 
-    A call that follows others in a round is timed with them and costs what they, each in a loop of
-    its own, leave over: where two models drive each other's weights out of the processor's caches,
-    the target's call bears it.
+    A call that follows others in a round is timed together with them; its cost is the remainder
+    after subtracting theirs, each timed in its own loop. If two models evict each other's weights
+    from the processor's caches, the target's call bears the cost.
     """
 
-    calls: Mapping[Call, tuple[Call, ...]]  # as `needed_calls` gives them
+    calls: Mapping[Call, tuple[Call, ...]]  # as returned by `needed_calls`
     timing: Timing
 
     def take(self) -> None:
-        """One more trial of every call."""
+        """Runs one more trial of every call."""
         self.timing.take()
 
     def costs(self) -> Costs:
-        """From the medians of all trials, `TRIALS` at least."""
+        """Costs from the medians of at least `TRIALS` trials."""
         while len(self.timing.trials) < TRIALS:
             self.take()
         took = dict(zip(self.calls, np.median(self.timing.milliseconds(), axis=0), strict=True))
@@ -212,7 +212,7 @@ def call_times(
 ) -> CallTimes:
     """Compiles a program for each call; `widths` as in `needed_calls`.
 
-    `sparse`: their `doubling` widths only.
+    `sparse`: only the `doubling` widths.
     """
     calls = needed_calls(strategies, target, widths)
     calls = doubling(calls) if sparse else calls

@@ -1,4 +1,4 @@
-"""Where a measurement was made."""
+"""Describes the machine and versions of a measurement."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a round costs in the decode loop itself, priced by short decodes beside the measured ones.
+"""Prices rounds in the decode loop itself, by short decodes among the measured ones.
 
-Calls timed alone are not what calls cost between drafts, and a round is more than its calls: the
-rule, the bookkeeping, and weights that two models drive out of the processor's caches. So every
+Calls timed alone differ from calls between drafts, and a round is more than its calls: it includes
+the rule, the bookkeeping, and weights that two models evict from the processor's caches. So every
 strategy decodes some prompts up to `TOKENS` and without new tokens: the difference is its rounds.
 """
 
@@ -23,12 +23,12 @@ TOKENS = 24
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Rounds of decodes and their model calls, each counted once for its whole batch."""
+    """Rounds of decodes and their model calls, each counted once for its batch."""
 
     tokens: int  # of all rows
     rounds: int
     runs: Mapping[str, int]  # by `Call.part`
-    widths: Mapping[int, int]  # the target's calls by the drafted tokens that they had room for
+    widths: Mapping[int, int]  # target calls by their width in drafted tokens
 
 
 def sum_work(decoder: Decoder, traces: Sequence[tuple[Generation, int]]) -> Work:
@@ -45,7 +45,7 @@ def calls_ms(costs: Costs, work: Work, one: Reads, target: str) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """What the rounds of one decode took together."""
+    """Total time of the rounds of one decode."""
 
     milliseconds: float  # beyond those of the same decode without new tokens
     work: Work
@@ -60,24 +60,24 @@ class RoundPrice:
 
     @property
     def beyond_calls_ms(self) -> float:
-        """What a round takes beyond its calls timed alone; negative where those cost more."""
+        """Time of a round beyond its separately timed calls; negative if those cost more."""
         return self.round_ms - self.calls_ms
 
 
 def round_price(
     samples: Sequence[Sample],
-    beside: Sequence[Sample],
+    baseline: Sequence[Sample],
     costs: Costs,
     one: Reads,
     target: str,
 ) -> RoundPrice | None:
     """The price of a strategy's rounds; None when no decode had any.
 
-    `beside` are the baseline's decodes in the same passes. A pass in which its rounds were slower
+    `baseline` are the baseline's decodes in the same passes. A pass in which its rounds were slower
     than in the median pass was slower for all strategies, and is scaled to the median. Rounds
-    differ in their calls, which are priced as when timed alone: what remains is the same in all.
+    differ in their calls, which have their separately timed prices; the rest is the same in all.
     """
-    steps = [sample.milliseconds / max(sample.work.rounds, 1) for sample in beside]
+    steps = [sample.milliseconds / max(sample.work.rounds, 1) for sample in baseline]
     known = [
         (sample, step)
         for sample, step in zip(samples, steps, strict=True)
@@ -96,27 +96,27 @@ def round_price(
 def milliseconds_per_token(
     price: RoundPrice, costs: Costs, work: Work, one: Reads, target: str
 ) -> float:
-    """Of work whose rounds have that price, their own calls in place of those of the decodes."""
+    """Milliseconds per token of work with that round price, with its own calls."""
     total = calls_ms(costs, work, one, target) + work.rounds * price.beyond_calls_ms
     return total / max(work.tokens, 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class DraftPrice:
-    """What a round takes beyond its calls timed alone, whatever it drafts and for every token."""
+    """Time of a round beyond its separately timed calls: a constant, and a slope per token."""
 
     round_: float
     token: float
 
     def beyond_calls(self, tries: float) -> float:
-        """Of a round that tries to draft so many tokens."""
+        """Time beyond calls of a round that tries to draft `tokens` tokens."""
         return self.round_ + tries * self.token
 
 
 def draft_price(beyond: Mapping[float, float]) -> DraftPrice:
-    """The line through what rounds take beyond their calls, by the tokens that they try to draft.
+    """Fits a line to the time of rounds beyond their calls, by the tokens that they try to draft.
 
-    Of rounds of one length all of it is their tokens' share. In the unit of what is given.
+    With rounds of one length the slope takes all of it. The unit is that of the arguments.
     """
     tries, values = np.array(list(beyond)), np.array(list(beyond.values()))
     if len(tries) < 2:

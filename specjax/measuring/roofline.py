@@ -1,4 +1,4 @@
-"""How far a decode step is from what the device's memory allows.
+"""The memory bandwidth bound of a decode step.
 
 Decoding one token does two operations for each weight it reads, so the time of reading is a lower
 bound that a step can approach but, with weights in main memory, not pass.
@@ -26,7 +26,7 @@ RUNS = 9
 
 @functools.partial(jax.jit, donate_argnums=0)
 def _copy(x: jax.Array) -> jax.Array:
-    # Into the buffer it came from: on CPU a fresh one spends its time in page faults.
+    # Donates the buffer: on CPU a new one spends its time in page faults.
     return -x
 
 
@@ -45,7 +45,7 @@ def step_bytes(model: LanguageModel, batch: int, cached: float, source: float) -
     """Bytes of weights and caches that a one-token step of `batch` rows must read.
 
     `cached` tokens are in each row's cache; `source` is the length of its encoder text, which a
-    decoder-only model ignores. Of mixtures, the experts that so many tokens are expected to have.
+    decoder-only model ignores. Mixtures count the experts that the tokens are expected to use.
     """
     shape = transformer_shape(model)
     weights = float(shape.read_weights(batch)) + shape.output_weights
@@ -55,7 +55,7 @@ def step_bytes(model: LanguageModel, batch: int, cached: float, source: float) -
 
 
 def roofline(moved: float, bandwidth: float, measured_ms: float) -> dict[str, Any]:
-    """The bound that reading `moved` bytes sets, and how much of it a measured step reaches."""
+    """The time bound of reading `moved` bytes, and the share that a measured step reaches."""
     bound = moved / bandwidth * 1e3
     return {
         "bytes_per_step": moved,

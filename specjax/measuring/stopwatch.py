@@ -22,11 +22,11 @@ from specjax.runtime.progress import progress
 from specjax.sampling import Sampling, adjust, argmax, draw
 
 STEPS = 8
-"""Turns of a timed loop: many short trials meet more moments of a machine than few long ones."""
+"""Turns of a timed loop: many short trials sample a machine better than few long ones."""
 
 
 _prefill = jax.jit(start_cache, static_argnames=("model", "capacity", "ahead"))
-"""The cache after a prompt, which all loops of a model begin with: none compiles an encoder."""
+"""The cache after a prompt, shared by all loops of a model, so that none compiles an encoder."""
 
 
 @functools.partial(jax.jit, static_argnames=("models", "calls", "capacity"))
@@ -50,14 +50,14 @@ def _call_often(
         token, caches = carry
         model = dict(models)[call.model]
         output, cache = _call(model, params[call.model], caches[call.model], call, token)
-        # Stay inside the buffer; where exactly does not change the cost of masked attention.
+        # Stays inside the buffer; the position does not change the cost of masked attention.
         cache = cache.replace(length=jnp.minimum(cache.length, capacity - 2 * call.tokens))
         return _chosen(output, settings, fold_keys(keys, index)), {**caches, call.model: cache}
 
     def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         index, rest = carry[0], carry[1:]
-        for call, alike in itertools.groupby(calls):
-            again, times = functools.partial(make, call), len(list(alike))
+        for call, same in itertools.groupby(calls):
+            again, times = functools.partial(make, call), len(list(same))
             if times == 1:
                 rest = again(index, rest)
             else:
@@ -71,9 +71,9 @@ def _call_often(
 def _call(
     model: LanguageModel, weights: Params, cache: Cache, call: Call, token: jax.Array
 ) -> tuple[jax.Array, Cache]:
-    """A call fed copies of token [B, 1]; its logits [B, A, V], or states when it computes none.
+    """Runs a call on copies of token [B, 1]; returns logits [B, A, V], or states without logits.
 
-    A read-out's states are those copies, and the cache stays.
+    A read-out uses those copies as states and leaves the cache unchanged.
     """
     batch, width = token.shape[0], call.tokens
     at = jnp.broadcast_to(jnp.arange(width - call.logits, width), (batch, call.logits))
@@ -99,7 +99,7 @@ def _call(
 
 
 def _chosen(logits: jax.Array, settings: Sampling, keys: jax.Array) -> jax.Array:
-    """A token [B, 1] for which every position of logits [B, A, V] must be looked at."""
+    """A token [B, 1] that depends on every position of logits [B, A, V]."""
     if settings.greedy:
         return jnp.max(argmax(logits), axis=1, keepdims=True)
     rows, places, vocabulary = logits.shape
@@ -112,8 +112,8 @@ def _chosen(logits: jax.Array, settings: Sampling, keys: jax.Array) -> jax.Array
 class Stopwatch:
     """Times calls of named models at one shape of batch, prompt and cache.
 
-    A call chooses one token as `sampling` says, from the distributions of all its positions. A
-    trial is a loop of `steps` turns.
+    A call chooses one token by `sampling`, from the distributions of all its positions. A trial is
+    a loop of `steps` turns.
     """
 
     models: dict[str, LanguageModel]
@@ -174,7 +174,7 @@ def _compile(run: functools.partial[jax.Array]) -> None:
 class Timing:
     """Trials of turns of calls, one whenever `take` is called.
 
-    A machine is not the same from minute to minute: trials among the decodes meet what those met.
+    A machine's speed drifts from minute to minute; trials between the decodes see the same drift.
     """
 
     def __init__(self, runs: Sequence[Callable[[jax.Array], jax.Array]], steps: int) -> None:
@@ -189,12 +189,12 @@ class Timing:
         self.trials.append([_milliseconds(run, self.steps) for run in self.runs])
 
     def milliseconds(self) -> np.ndarray:
-        """Of each turn in each trial [trials, turns], the choice of a token included."""
+        """Milliseconds [trials, turns] of each turn, including the choice of a token."""
         return np.array(self.trials)
 
 
 def _milliseconds(run: Callable[[jax.Array], jax.Array], steps: int) -> float:
-    _seconds(run, 0)  # compiles where the program was dropped
+    _seconds(run, 0)  # compiles if the program was dropped
     return (_seconds(run, steps) - _seconds(run, 0)) / steps * 1e3
 
 

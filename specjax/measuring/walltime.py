@@ -1,4 +1,4 @@
-"""Predicted against measured speedups, and where the time of a strategy went."""
+"""Compares predicted and measured speedups, and splits the time of a strategy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IN_PLACE, ALONE = "in place", "alone"
 
 
 def can_be_priced(decoder: Decoder) -> bool:
-    """Whether what a round costs is known before it, and is what the formulas say."""
+    """Whether the cost of a round is known in advance and follows the formulas."""
     reader = decoder.reader
     return reader.exact and not reader.overrides and not decoder.drafter.choice
 
@@ -31,7 +31,7 @@ class Priced:
 
     @property
     def milliseconds_per_token(self) -> float | None:
-        """Without what every text costs once; None where rounds have no price."""
+        """Milliseconds per token without fixed costs of a text; None without a price."""
         if self.price is None:
             return None
         given = self.costs, self.work, self.decoder, self.decoder.target
@@ -41,13 +41,13 @@ class Priced:
 def predict_speedups(
     statistics: Statistics, own: Priced, base: Priced, measured: float
 ) -> dict[str, Any]:
-    """Predictions beside the measured speedup of the decode loop, and how rounds were priced.
+    """Predicted speedups, the measured speedup of the decode loop, and how rounds were priced.
 
-    The formulas know rounds only, so `measured` must leave out what every text costs once, prompt
-    reading and dispatch. What a token costs under CALM is known only when it has left the decoder,
-    and what a round costs with one of several arms only when it is chosen; where all calls of the
-    target feed alike (`verification.Invariant`) none has the formulas' width: nothing is predicted.
-    Theorem 3.8 is of chains: of a tree it says nothing.
+    The formulas only cover rounds, so `measured` must leave out the fixed costs of a text, prefill
+    and dispatch. Nothing is predicted under CALM, where the cost of a token is known only after it
+    left the decoder; with several arms, where the cost of a round depends on the chosen arm; and if
+    all target calls feed equally many tokens (`verification.Invariant`), which is not the width of
+    the formulas. Theorem 3.8 does not apply to trees.
     """
     costs, decoder = own.costs, own.decoder
     if not can_be_priced(decoder):
@@ -79,11 +79,11 @@ UNPRICED = (
     "calls_ms",
     "error_percent",
 )
-"""What is not known of strategies that are not `can_be_priced`."""
+"""Unknown figures of strategies that are not `can_be_priced`."""
 
 
 def _in_place(own: Priced, base: Priced) -> float | None:
-    """The speedup by rounds priced in place; None where either side's have no price."""
+    """The speedup by rounds priced in place; None if either side has no price."""
     took, baseline = own.milliseconds_per_token, base.milliseconds_per_token
     return baseline / took if took and baseline and took > 0 else None
 

@@ -38,7 +38,7 @@ def _overlaps(
 ) -> jax.Array:
     """sum_x min(p, q) [B, L] after every prefix of a context's tokens [B, L]."""
     tokens, sampling, logits = context.tokens, context.options.sampling, []
-    # All but the first are as drafted: the text before each place is what came before it.
+    # All tokens but the first count as drafted, each with the text before it.
     settings = bind_processors(context, models[0].info.vocab_size)
     path = jnp.broadcast_to(tokens[:, None, 1:], (*tokens.shape, tokens.shape[1] - 1))
     for model, weights in zip(models, params, strict=True):
@@ -70,7 +70,7 @@ def write(
     seed: int = 0,
     **drawing: float,
 ) -> Written:
-    """What the target says to prompts, drawn as the fields of a strategy say: `temperature`, ...
+    """Generates the target's text for prompts under sampling fields: `temperature`, ...
 
     Raises:
       UserError: when it is guided, or a field is unknown or out of range.

@@ -1,4 +1,4 @@
-"""Who was called how often, and why: the counters of BiLD for any strategy.
+"""Counters of BiLD for any strategy: calls by model and their causes.
 
 See docs/methods/bild.md, "Counters".
 """
@@ -16,7 +16,7 @@ from specjax.metrics.traces import Rounds
 
 
 def handovers(rounds: Rounds, replaced: int, target: str) -> dict[str, Any]:
-    """Calls of the large model (N_L, `target`) and of the small ones (N_S), and drafts thrown away.
+    """Calls of the large model (N_L, `target`) and of the small ones (N_S), and rollbacks.
 
     `fallback_percent` and `rollback_percent` are N_L and N_rb per generated token, as Kim et al.
     (2023), Table 4, seem to count; `_per_small` are the same per call of a small model, None
@@ -50,7 +50,7 @@ def _percent(count: int, calls: int) -> float | None:
 
 
 def replaced_tokens(generations: Sequence[tuple[Generation, int]]) -> int:
-    """Rollbacks whose own token is another than the one they dropped.
+    """Rollbacks whose own token differs from the dropped one.
 
     From the first `rows` rows of every (generation with host arrays, rows).
     """

@@ -11,11 +11,11 @@ from specjax.metrics.traces import Rounds
 from specjax.reporting.table import GROUPS, align_columns, cell
 
 Figures = dict[str, dict[str, Any]]
-"""By group."""
+"""Figures by group."""
 
 
 def by_group(groups: Sequence[str], rounds: Rounds, seconds: np.ndarray | None) -> Figures:
-    """What one strategy did by group, in the groups' first order.
+    """Figures of one strategy by group, in order of first occurrence.
 
     `accept_rate` is accepted over drafted tokens, those after a rejection too
     (docs/methods/selection.md, "Accept rate"); None where nothing was drafted.
@@ -23,7 +23,7 @@ def by_group(groups: Sequence[str], rounds: Rounds, seconds: np.ndarray | None) 
     Args:
       groups: of the N examples.
       rounds: of all of them.
-      seconds: [N] of decoding each alone; None where they are not known, so that there is no
+      seconds: [N] of decoding each separately; None if unknown, so that there is no
         `ms_per_token` either.
     """
     names = np.array(groups)
@@ -44,7 +44,7 @@ def add_speedups(
 
 
 def group_table(groups: Mapping[str, Figures]) -> str:
-    """All of them as text, group by group."""
+    """The figures as text, group by group."""
     names = next(iter(groups.values()))
     rows = [
         [name, strategy, *(cell(figures[name][field], form) for _, field, form in GROUPS)]

@@ -1,4 +1,4 @@
-"""What a metric must give: scores in percent of outputs against references."""
+"""The interface of metrics: scores in percent of outputs against references."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Metric(abc.ABC):
         """
 
     def statistics(self, outputs: Sequence[str], references: Sequence[Reference]) -> np.ndarray:
-        """What each of N outputs adds to the scores, float [N, S], for intervals over outputs.
+        """Contribution of each of N outputs to the scores, float [N, S], for intervals.
 
-        Here an output's own scores, whose mean is that of all. A metric that is no such mean, as
-        BLEU, has statistics of its own, and `of_statistics`.
+        By default an output's own scores, whose mean is the total. A metric that is not such a
+        mean, as BLEU, overrides this and `of_statistics`.
         """
         pairs = zip(outputs, references, strict=True)
         own = [self([output], [reference]) for output, reference in pairs]

@@ -1,4 +1,4 @@
-"""How well n-gram tables foretell text that they were not fitted from."""
+"""Perplexity and accuracy of n-gram tables on held-out text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specjax.drafting.ngram import Table, bigram_logits
 from specjax.runtime.errors import UserError
 
 LAW_ENTRIES = 1 << 24
-"""Probabilities that are held at once: 64 MiB."""
+"""Most probabilities in memory at once: 64 MiB."""
 
 
 def predict_tokens(

@@ -38,7 +38,7 @@ NONE = Operations(np.zeros(()), np.zeros(()))
 
 
 def transformer_shape(model: LanguageModel) -> TransformerShape:
-    """What the operations of a model depend on."""
+    """The shape that the operations of a model depend on."""
     c = model.config
     if isinstance(c, T5GemmaConfig):
         encoder = _of_stack(c.encoder, c.vocab_size)
@@ -89,7 +89,7 @@ def _of_stack(stack: Stack, vocab_size: int) -> TransformerShape:
 
 
 def part_shape(model: LanguageModel, call: Call) -> TransformerShape:
-    """The shape of what runs of a model in a call: only some layers, perhaps, or none."""
+    """The shape of the layers of a model that run in a call."""
     shape = transformer_shape(model)
     if call.read_out:
         return shape.between(0, 0)
@@ -97,7 +97,7 @@ def part_shape(model: LanguageModel, call: Call) -> TransformerShape:
 
 
 def target_calls(shape: TransformerShape, rounds: Rounds, prompt: np.ndarray) -> Operations:
-    """Operations of the target's calls, each on the pending token and those it had room for.
+    """Operations of the target's calls, each of its full compiled width.
 
     `prompt` [N] is the length of each row's prompt. Rejected tokens count like accepted ones.
     """
@@ -109,7 +109,7 @@ def target_calls(shape: TransformerShape, rounds: Rounds, prompt: np.ndarray) ->
 
 
 def drop_prompt(rounds: Rounds, prompt: np.ndarray) -> Rounds:
-    """The rounds on each row's text from the last token of its prompt on, as guidance reads it."""
+    """The rounds without the prompt except its last token, as guidance reads them."""
     return dataclasses.replace(rounds, begin=rounds.begin - (prompt - 1))
 
 
@@ -118,8 +118,8 @@ def calm_calls(
 ) -> Operations:
     """Operations of tokens that left the decoder at their own layers.
 
-    The layers above made keys and values of the exit state. By `SOFTMAX` the output layer ran
-    after each layer but the last, to see how sure it is, and once for the token.
+    The layers above computed keys and values from the exit state. With `SOFTMAX` the output layer
+    ran after each layer except the last, for the confidence, and once for the token.
     """
     heads = calm.measure == SOFTMAX
     rows, _ = np.nonzero(rounds.ran)
@@ -149,7 +149,7 @@ def drafter_calls(
 
     A trace knows how many calls of a row were not the first of their rounds, not of which rounds:
     they are counted at the row's mean cache length, on which their operations depend linearly, and
-    as the mean of a draft's calls behind its first. A part with fewer calls than rounds has a share
+    as the mean of a draft's calls after its first. A part with fewer calls than rounds has a share
     of one in each.
     """
     calls = [call for call in drafter.spec.calls if call.part == part]
@@ -237,7 +237,7 @@ def sum_operations(parts: Mapping[str, Operations]) -> Operations:
 
 
 def entry(total: Operations, tokens: int) -> dict[str, float]:
-    """Operations per token and their intensity, 0 without any."""
+    """Operations per token and their intensity; 0 without any."""
     return {
         "flops": float(total.flops) / max(tokens, 1),
         "memory_operations": float(total.memory) / max(tokens, 1),
@@ -246,5 +246,5 @@ def entry(total: Operations, tokens: int) -> dict[str, float]:
 
 
 def _source(shape: TransformerShape, prompt: np.ndarray) -> np.ndarray:
-    """Length [N] of the text that cross-attention looks at."""
+    """Length [N] of the text that cross-attention reads."""
     return prompt if shape.cross else np.zeros_like(prompt)

@@ -1,7 +1,7 @@
 """Confidence intervals over examples, and Pareto fronts of two figures.
 
-Intervals are of 95%, by resampling (Efron 1979; Koehn 2004 for BLEU). What is compared is drawn
-together: the same examples for both sides, so that easy and hard ones cancel.
+Intervals are of 95%, by resampling (Efron 1979; Koehn 2004 for BLEU). Both sides of a comparison
+use the same resampled examples, so that easy and hard ones cancel.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 
 RESAMPLES = 2000
 LEAST = 10
-"""Examples; the spread of fewer says little."""
+"""Fewest examples for an interval."""
 
 PERCENTILES = (2.5, 97.5)
 
@@ -38,7 +38,7 @@ def over_repetitions(values: np.ndarray) -> tuple[float, float]:
 
 
 def seconds_per_token(drawn: np.ndarray, seconds: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """Of every sample [RESAMPLES], from the seconds and tokens [units] of all units."""
+    """Seconds per token of every sample [RESAMPLES], from seconds and tokens [units]."""
     return drawn @ seconds / np.maximum(drawn @ tokens, 1)
 
 

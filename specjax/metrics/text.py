@@ -1,4 +1,4 @@
-"""A generated text round by round: what was drafted, what stood, who wrote it."""
+"""A generated text round by round: drafted tokens, accepted tokens, and their writers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rounds_of_text(
 
 
 def pieces(tokenizer: Any, before: int | None, tokens: list[int]) -> list[str]:
-    """The text that each token adds behind the one before it, spaces included."""
+    """The text that each token adds after the previous one, including spaces."""
     texts = []
     for token in tokens:
         context = [] if before is None else [before]

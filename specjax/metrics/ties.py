@@ -1,7 +1,7 @@
-"""Whether greedy outputs differ only where the target itself can hardly tell two tokens apart.
+"""Tests whether greedy outputs differ only at near ties of the target.
 
-Two ways to compute the same logits round differently. Where the two largest are as close as one
-rounding of a logit, either of them may come out first, and from there on the texts differ.
+Two ways to compute the same logits round differently. If the two largest are as close as one
+rounding of a logit, either of them may come first, and the texts differ from there on.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from specjax.models.vocabularies import unwrap
 from specjax.runtime import processes
 
 WIDTH = 64
-"""Texts are padded to multiples of it: each width compiles once."""
+"""Texts are padded to multiples of this; each width compiles once."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Divergence:
-    """Where two outputs for the same prompt part."""
+    """The first difference between two outputs of the same prompt."""
 
     prompt: Prompt
     shared: list[int]  # generated tokens up to the first difference
-    tokens: tuple[int, int]  # what follows
-    head: tuple[int, ...] = ()  # what the row began with, where the model leaves that open
+    tokens: tuple[int, int]  # the next token of each
+    head: tuple[int, ...] = ()  # the decoder prefix of the row, if the model leaves it open
 
 
 def divergence(
     prompt: Prompt, first: list[int], second: list[int], head: tuple[int, ...] = ()
 ) -> Divergence | None:
-    """Where two outputs part, None where they do not.
+    """The first difference between two outputs; None if they are equal.
 
-    Outputs that end alike hold their end token, so none is the beginning of another.
+    Finished outputs contain their end token, so none is a prefix of another.
     """
     for index, tokens in enumerate(zip(first, second, strict=False)):
         if tokens[0] != tokens[1]:
@@ -50,7 +50,7 @@ def divergence(
 def near_ties(
     model: LanguageModel, params: Params, divergences: Sequence[Divergence], dtype: jnp.dtype
 ) -> int:
-    """How many `divergences` are at a near tie of the target, by a pass of its own over each."""
+    """Number of `divergences` at a near tie of the target, by one forward pass for each."""
     return sum(
         is_near_tie(logits_at(model, params, where), where.tokens, dtype) for where in divergences
     )
@@ -67,7 +67,7 @@ def is_near_tie(logits: np.ndarray, tokens: tuple[int, int], dtype: jnp.dtype) -
 
 
 def logits_at(model: LanguageModel, params: Params, where: Divergence) -> np.ndarray:
-    """Teacher-forced float32 logits [V] of the token after what two outputs share."""
+    """Teacher-forced float32 logits [V] of the token after the common prefix of two outputs."""
     target = unwrap(model)
     if isinstance(target, Guided):
         without = dataclasses.replace(where, prompt=where.prompt[-1:])

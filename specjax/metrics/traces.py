@@ -17,7 +17,7 @@ from specjax.selection.arms import ARM
 from specjax.verification.calm import LAYERS
 
 NORMAL_95 = 1.959964
-"""Standard deviations to either side that hold 95% of a normal distribution."""
+"""Standard deviations of the two-sided 95% interval of a normal distribution."""
 
 BINS = 8
 """Parts of the longest text that the overlap is averaged over."""
@@ -28,7 +28,7 @@ class Rounds:
     """Per-round and per-row records of all examples; 0 in rounds that a row did not have."""
 
     begin: np.ndarray  # [N] first generated position
-    width: np.ndarray  # [N, R] drafted tokens that the target call had room for
+    width: np.ndarray  # [N, R] width of the target call in drafted tokens
     drafted: np.ndarray  # [N, R]
     accepted: np.ndarray  # [N, R]
     committed: np.ndarray  # [N, R]
@@ -43,12 +43,12 @@ class Rounds:
 
     @property
     def tested(self) -> np.ndarray:
-        """Positions [N, R] put to the test: the accepted ones and any first rejected one."""
+        """Tested positions [N, R]: the accepted ones and any first rejected one."""
         return np.minimum(self.accepted + 1, self.drafted) * self.reviewed
 
     @property
     def passed(self) -> np.ndarray:
-        """Positions [N, R] that stood a test."""
+        """Positions [N, R] that passed a test."""
         return self.accepted * self.reviewed
 
     @property
@@ -117,7 +117,7 @@ def wilson(successes: int, trials: int) -> tuple[float, float] | tuple[None, Non
     middle = rate + shrink / 2
     half = np.sqrt(rate * (1 - rate) * shrink + shrink**2 / 4)
     low, high = (middle - half) / (1 + shrink), (middle + half) / (1 + shrink)
-    # At 0 and 1 a bound is the rate itself, and rounding would put it on the wrong side.
+    # At 0 and 1 one bound is the rate itself; rounding could put it on the wrong side.
     return float(min(low, rate)), float(max(high, rate))
 
 
@@ -143,7 +143,7 @@ def acceptance(rounds: Rounds) -> dict[str, Any]:
 
 
 def by_position(rounds: Rounds) -> list[dict[str, Any]]:
-    """Acceptance of the j-th drafted token, given that all before it stood."""
+    """Acceptance of the j-th drafted token, given that all before it were accepted."""
     entries = []
     for position in range(1, int(rounds.tested.max(initial=0)) + 1):
         tested = int((rounds.tested >= position).sum())
@@ -156,8 +156,8 @@ def by_position(rounds: Rounds) -> list[dict[str, Any]]:
 def along_text(rounds: Rounds) -> list[dict[str, Any]]:
     """Mean of sum min(p, q) over the tested positions of each part of the text.
 
-    Parts are half open ranges of generated positions, counted from 0. A round knows the sum over
-    its tested positions only, so each of them gets their mean.
+    Parts are half-open ranges of generated positions, counted from 0. A round only records the sum
+    over its tested positions, so each of them gets their mean.
     """
     tested = rounds.tested[rounds.ran]
     mean = rounds.overlap[rounds.ran] / np.maximum(tested, 1)
@@ -179,7 +179,7 @@ def along_text(rounds: Rounds) -> list[dict[str, Any]]:
 
 
 def round_figures(rounds: Rounds) -> dict[str, Any]:
-    """How many rounds there were, how many tokens they gave, why their drafts ended."""
+    """Number of rounds, their tokens, and the reasons why their drafts ended."""
     sizes, counts = np.unique(rounds.committed[rounds.ran], return_counts=True)
     return {
         "count": int(counts.sum()),
@@ -214,9 +214,9 @@ def arm_figures(rounds: Rounds, names: Sequence[str]) -> dict[str, dict[str, Any
 
 
 def count_text_arms(rounds: Rounds, names: Sequence[str]) -> list[dict[str, int]]:
-    """Of every text the number of rounds that each arm had, without those that had none."""
+    """Number of rounds by arm for every text, without arms that had none."""
     if rounds.arm is None:
-        raise ValueError("the rounds do not say which drafter had them")
+        raise ValueError("the rounds do not record their drafter")
     pairs = zip(rounds.arm, rounds.ran, strict=True)
     counts = [np.bincount(arm[ran], minlength=len(names)) for arm, ran in pairs]
     return [{name: int(n) for name, n in zip(names, row, strict=True) if n} for row in counts]

@@ -1,4 +1,4 @@
-"""How often the nodes of trees stood: the tables that `theory.trees` makes shapes from.
+"""Acceptance of the nodes of trees: the tables from which `theory.trees` builds shapes.
 
 Letters: D levels of the tree, W children of a node at most.
 """
@@ -17,11 +17,12 @@ from specjax.decoding.state import Generation
 def by_rank(
     generations: Sequence[tuple[Generation, int]], parents: Sequence[int]
 ) -> dict[str, list[list[Any]]]:
-    """Of nodes at a depth and of a rank among siblings: how many hung on one that stood, and stood.
+    """Tried and accepted nodes by depth and rank among siblings.
 
-    From the first `rows` rows of every (generation with host arrays, rows), whose drafts were trees
-    with these parents. Tables are [D, W]; `rate` is 0 where nothing was tried. Where a row ends
-    within a draft, what hangs on its last token was not tried.
+    A node is tried if its parent was accepted. Counts the first `rows` rows of every (generation
+    with host arrays, rows), whose drafts were trees with these parents. Tables are [D, W]; `rate`
+    is 0 for untried nodes. If a row ends within a draft, the children of its last token were not
+    tried.
     """
     depths, ranks = depths_and_ranks(parents)
     tried = np.zeros((max(depths) + 1, max(ranks) + 1), int)
@@ -30,8 +31,8 @@ def by_rank(
         accepted, ended, nodes, written = _rounds(generation, rows)
         last = np.full(len(accepted), -1)
         for depth in range(len(tried)):
-            asked = (depth < accepted) | ((depth == accepted) & ~ended)
-            children = asked[:, None] & (last[:, None] == parents)
+            tried_next = (depth < accepted) | ((depth == accepted) & ~ended)
+            children = tried_next[:, None] & (last[:, None] == parents)
             stands = children & (nodes == written(depth)) & (depth < accepted)[:, None]
             np.add.at(tried, (depths, ranks), children.sum(axis=0))
             np.add.at(stood, (depths, ranks), stands.sum(axis=0))
@@ -41,9 +42,9 @@ def by_rank(
 
 
 def _rounds(generation: Generation, rows: int) -> tuple[Any, ...]:
-    """Of all M rounds of the rows what stood [M], whether the row ended so [M], the nodes [M, K].
+    """Accepted tokens [M], end flags [M] and nodes [M, K] of all M rounds of the rows.
 
-    And what gives the token [M, 1] that was written first, second, ... (from 0 on).
+    Also a function that returns the written token [M, 1] at a depth, counted from 0.
     """
     trace, tokens = generation.trace, np.asarray(generation.tokens)
     committed = np.asarray(trace.committed)[:rows]

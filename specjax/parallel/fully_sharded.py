@@ -1,6 +1,6 @@
 """Fully sharded training: parameters, gradients and optimizer state split over `data` as well.
 
-A step gathers a parameter where it computes with it, and each device keeps its part of the summed
+A step gathers a parameter where it is used, and each device keeps its part of the summed
 gradient: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"
 (2020), stage 3, also known as FSDP. The arithmetic is that of whole parameters; only the order in
 which gradients of rows are added may change.
@@ -22,7 +22,7 @@ from specjax.parallel.sharding import parameter_shardings
 
 @dataclasses.dataclass(frozen=True)
 class FullySharded:
-    """Where parameters lie, and how they become whole; `tree`s are of `model` or of heads on it."""
+    """Shardings of parameters, and gathering; `tree`s are of `model` or of heads on it."""
 
     mesh: Mesh
 
@@ -31,11 +31,11 @@ class FullySharded:
         return parameter_shardings(self.mesh, model, True, tree)
 
     def parts(self, tree: Any, model: LanguageModel) -> Any:
-        """The tree, of which each device keeps its part."""
+        """Shards the tree over the devices."""
         return jax.lax.with_sharding_constraint(tree, self.shardings(tree, model))
 
     def whole(self, tree: Any, model: LanguageModel) -> Any:
-        """The tree, whole over `data`; its gradient is added up where its part lies."""
+        """Gathers the tree over `data`; its gradient is reduce-scattered."""
 
         def gather(x: jax.Array, part: NamedSharding) -> jax.Array:
             return _gather(x, part) if DATA in part.spec else x
@@ -44,7 +44,7 @@ class FullySharded:
 
 
 def gather_params(sharded: FullySharded | None, model: LanguageModel, tree: Any) -> Any:
-    """Parameters to decode with, which reads them again and again: whole over `data`."""
+    """Gathers parameters over `data` for decoding, which reads them many times."""
     return tree if sharded is None else _whole(sharded, model, tree)
 
 
@@ -62,7 +62,7 @@ def _gather(x: jax.Array, part: NamedSharding) -> jax.Array:
         return jax.lax.with_sharding_constraint(x, whole)
 
     def backward(_: None, gradient: jax.Array) -> tuple[jax.Array]:
-        # Without this the sum would be made whole on every device first.
+        # Without this the sum would first be replicated on every device.
         return (jax.lax.with_sharding_constraint(gradient, part),)
 
     gather = jax.custom_vjp(made_whole)

@@ -1,7 +1,7 @@
 """The device mesh: `data` splits the batch, `model` splits weights and caches.
 
-Where a model is to be split over a part of `model`, that axis is two: `group` and `part`. Devices
-of a part are neighbors; every group holds the model once.
+To split a model over a part of `model`, that axis becomes two: `group` and `part`. Devices of a
+part are neighbors; every group holds the model once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specjax.runtime.errors import UserError
 DATA, MODEL = "data", "model"
 GROUP, PART = "group", "part"
 AXES = (DATA, MODEL)
-"""What configs and callers name."""
+"""Mesh axes of configs and callers."""
 
 Device: TypeAlias = jax.Device  # pyright: ignore[reportInvalidTypeForm]  # jaxlib has no types
 
@@ -27,7 +27,7 @@ Device: TypeAlias = jax.Device  # pyright: ignore[reportInvalidTypeForm]  # jaxl
 def make_mesh(shape: Mapping[str, int], part: int = 0) -> Mesh:
     """A mesh over the first devices, for instance of shape `{"data": 1, "model": 8}`.
 
-    With `part` a model may also be split over so many devices of `model` (`load(ways=part)`).
+    With `part` a model may also be split over `part` devices of `model` (`load(ways=part)`).
 
     Raises:
       UserError: when an axis is unknown, a size is no positive integer, devices are too few, or
@@ -35,21 +35,21 @@ def make_mesh(shape: Mapping[str, int], part: int = 0) -> Mesh:
     """
     sizes = axis_sizes(shape)
     check_part("part", part, sizes[1])
-    wanted, there = math.prod(sizes), len(jax.devices())
-    if wanted > there:
+    required, there = math.prod(sizes), len(jax.devices())
+    if required > there:
         raise UserError(
-            f"config.mesh {dict(shape)} asks for {wanted} devices; this machine has {there}"
+            f"config.mesh {dict(shape)} asks for {required} devices; this machine has {there}"
         )
-    if processes.has_several() and wanted < there:
+    if processes.has_several() and required < there:
         raise UserError(
-            f"config.mesh {dict(shape)} is {wanted} of {there} devices; with several processes it"
+            f"config.mesh {dict(shape)} is {required} of {there} devices; with several processes it"
             " must be all of them"
         )
-    return mesh_over(jax.devices()[:wanted], sizes, part)
+    return mesh_over(jax.devices()[:required], sizes, part)
 
 
 def mesh_over(devices: Sequence[Device], sizes: tuple[int, int], part: int = 0) -> Mesh:
-    """The mesh of these devices; `sizes` are those of AXES."""
+    """A mesh of these devices; `sizes` are those of AXES."""
     data, model = sizes
     names, shape = AXES, sizes
     if part not in (0, 1, model):
@@ -58,13 +58,13 @@ def mesh_over(devices: Sequence[Device], sizes: tuple[int, int], part: int = 0) 
 
 
 def make_mesh_of_shape(shape: Mapping[str, int], part: int = 0) -> Mesh | None:
-    """A mesh of that shape; None for a single device."""
+    """A mesh of the given shape; None for a single device."""
     baseline = math.prod(axis_sizes(shape)) == 1 and not processes.has_several()
     return None if baseline else make_mesh(shape, part)
 
 
 def check_part(where: str, part: int, model: int) -> None:
-    """Refuses a part of the `model` axis that it cannot be cut into.
+    """Refuses a part that does not divide the `model` axis.
 
     Raises:
       UserError: naming the field (`where`), the value and what is allowed.
@@ -95,7 +95,7 @@ def axes_over(mesh: Mesh, ways: int) -> tuple[str, ...]:
 
 
 def axis_sizes(shape: Mapping[str, int]) -> tuple[int, int]:
-    """Sizes in the order of AXES; an axis that is not named has size 1."""
+    """Sizes in the order of AXES; a missing axis has size 1."""
     if not isinstance(shape, Mapping):
         raise UserError(
             f"mesh is {shape!r}; it must be sizes by axis, as {{'data': 1, 'model': 8}}"

@@ -1,8 +1,8 @@
-"""Heads of zeros, so that the heads of a model divide by the devices that share it.
+"""Pads a model with zero heads, so that its heads divide by the devices that share it.
 
-A head whose queries, keys and values are zero mixes zeros into zeros, and the zero rows of the
-output projection add nothing: the model computes what it did, and its attention can be split. Each
-device then has fewer heads than all of them, which is what it has of heads that do not divide.
+A head whose queries, keys and values are zero mixes zeros, and the zero rows of the output
+projection add nothing. So the model computes the same function, and its attention can be split.
+Each device then has a part of the heads; heads that do not divide are replicated.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ NO_SMALL = "pad_heads is True; with int8 or int4 weights it must be False where 
 
 
 def pad_model(model: LanguageModel, ways: int) -> LanguageModel:
-    """The model with so many more heads that `ways` divides them; itself where nothing is gained.
+    """The model padded to a number of heads that `ways` divides; unchanged without a gain.
 
-    Query heads come in groups, one for each key and value head, and whole groups are added. Where
-    a device would have no fewer of them than now, or query heads divide already, none are; nor to
-    a model of BART's kind, whose heads' width is that of the model over their number; nor where a
-    norm is over all heads together, whose mean zeros would change.
+    Query heads come in groups, one for each key and value head, and whole groups are added. Nothing
+    is added if a device would not have fewer heads, or if the query heads divide already; nor to
+    BART models, whose head width is the model width over the number of heads; nor if a norm is over
+    all heads together, because zeros would change its mean.
     """
     config = model.config
     if isinstance(config, BartConfig) or getattr(config, "wide_qk_norm", False):
@@ -58,10 +58,10 @@ def _wide(shape: Any, ways: int) -> Any:
 
 
 def pad_params(params: Params, wide: LanguageModel) -> Params:
-    """Parameters as `wide`, the padded model, has them: heads are the ends of their axes.
+    """Pads parameters to the shapes of `wide`, the padded model, at the ends of their axes.
 
     Raises:
-      UserError: when some are small weights, whose groups may not be lengthened.
+      UserError: when some weights are quantized, whose groups cannot be extended.
     """
     if any(is_small(leaf) for leaf in jax.tree.leaves(params, is_leaf=is_small)):
         raise UserError(NO_SMALL)

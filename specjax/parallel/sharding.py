@@ -1,9 +1,9 @@
-"""Where parameters, caches and rows lie on a mesh.
+"""Shardings of parameters, caches and rows on a mesh.
 
 Tensor parallelism by logical axes: attention heads, feed-forward width and vocabulary are split
-over `model`, or for a model of its own over a part of it, rows over `data`. Attention and
-feed-forward end in a matrix whose input is split, so XLA adds one all-reduce for each. An axis that
-does not divide evenly stays whole.
+over `model` or over a part of it, rows over `data`. Attention and feed-forward end in a matrix
+whose input is split, so XLA adds one all-reduce for each. An axis that does not divide evenly stays
+whole.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ def logical_axes(where: Where) -> tuple[str | None, ...]:
 
 
 STACKS = ("encoder", "decoder")
-"""Parts of a configuration whose sizes are their own, where it has such parts.
+"""Parts of a configuration with separate sizes, if it has such parts.
 
-What lies in neither is as wide as the decoder.
+Other parameters are as wide as the decoder.
 """
 
 
 def units(model: LanguageModel, where: Where) -> dict[str, int]:
-    """How many indivisible parts each logical axis has where a parameter of a model is.
+    """Number of indivisible parts of each logical axis at a parameter of a model.
 
-    Where BART's encoder has other numbers than its decoder, parts of both.
+    If BART's encoder has other numbers than its decoder, parts of both.
     """
     config = model.config
     stack = where[0].partition("_")[0]
@@ -84,16 +84,16 @@ def units(model: LanguageModel, where: Where) -> dict[str, int]:
 
 
 def find_undivided(model: LanguageModel, ways: int) -> dict[str, int]:
-    """The logical axes, and their parts, that `ways` does not divide: they stay whole.
+    """The logical axes, and their parts, that `ways` does not divide; they are replicated.
 
-    Of two stacks that it does not divide the decoder's parts are counted.
+    If both stacks are affected, the decoder's parts are returned.
     """
     sides = [units(model, (stack,)) for stack in STACKS]
     return {axis: count for side in sides for axis, count in side.items() if count % ways}
 
 
 def parameter_spec(where: Where, model: LanguageModel, ways: int) -> PartitionSpec:
-    """How a parameter is split over `ways` devices, which it calls `model`."""
+    """The partition spec of a parameter over `ways` devices of the axis `model`."""
     parts = units(model, where)
     return PartitionSpec(
         *(MODEL if axis and parts[axis] % ways == 0 else None for axis in logical_axes(where))
@@ -103,10 +103,10 @@ def parameter_spec(where: Where, model: LanguageModel, ways: int) -> PartitionSp
 def split_spec(
     where: Where, shape: tuple[int, ...], model: LanguageModel, ways: int
 ) -> PartitionSpec:
-    """`parameter_spec` of an array of `shape`: what `ways` does not divide stays whole.
+    """`parameter_spec` of an array of `shape`; axes that `ways` does not divide stay whole.
 
-    That may be the scales of a small kernel, one or a few of them for all inputs, or parameters
-    beside a model, as of parallel heads.
+    For example the scales of a quantized kernel, one or a few for all inputs, or parameters outside
+    of a model, as of parallel heads.
     """
     spec = parameter_spec(where, model, ways)
     axes = [axis if size % ways == 0 else None for axis, size in zip(spec, shape, strict=False)]
@@ -116,10 +116,10 @@ def split_spec(
 def full_spec(
     where: Where, shape: tuple[int, ...], model: LanguageModel, data: int, ways: int
 ) -> PartitionSpec:
-    """How a parameter is split over `data` devices too, when it is fully sharded.
+    """The partition spec of a fully sharded parameter, split over `data` too.
 
-    Of the axes that are whole and that `data` divides the largest one is split. Vectors (norms,
-    biases) stay whole: they are too small to be worth a collective.
+    Splits the largest whole axis that `data` divides. Vectors (norms, biases) stay whole: they are
+    too small to be worth a collective.
     """
     axes: list[str | None] = list(split_spec(where, shape, model, ways))
     axes += [None] * (len(shape) - len(axes))
@@ -140,7 +140,7 @@ class Layout:
         return NamedSharding(self.mesh, PartitionSpec(*axes))
 
     def rows(self, tree: Any) -> Any:
-        """Arrays [B, ...] with their rows split over `data`; scalars are left alone."""
+        """Shards rows of arrays [B, ...] over `data`; scalars are unchanged."""
 
         def place(x: jax.Array) -> jax.Array:
             if not x.ndim:
@@ -150,7 +150,7 @@ class Layout:
         return jax.tree.map(place, tree)
 
     def cache(self, name: str, cache: Cache) -> Cache:
-        """A cache with rows split over `data`, heads as those of the model's weights.
+        """Shards a cache's rows over `data`, and its heads like the model's weights.
 
         Keys and values are its arrays of four axes, head-major [B, H, C, d].
         """
@@ -167,12 +167,12 @@ class Layout:
         return Cache(jax.tree.map(place, cache.data), self.rows(cache.length))
 
     def replicate(self, tree: Any) -> Any:
-        """Arrays that every device, and so every host, has whole."""
+        """Replicates arrays on every device, and so on every host."""
         return jax.lax.with_sharding_constraint(tree, self.sharding())
 
 
 def own_rows(mesh: jax.sharding.Mesh | None, count: int) -> np.ndarray:
-    """Which of the `count` rows of a batch the devices of this process hold, in order."""
+    """Indices of the `count` rows of a batch that the devices of this process hold."""
     if mesh is None:
         return np.arange(count)
     sharding = NamedSharding(mesh, PartitionSpec(DATA))
@@ -182,7 +182,7 @@ def own_rows(mesh: jax.sharding.Mesh | None, count: int) -> np.ndarray:
 
 
 def placement(mesh: jax.sharding.Mesh, ways: int = 0, fully_sharded: bool = False) -> Any:
-    """Says for `hf.load` where each parameter of a model goes.
+    """A function that gives `hf.load` the sharding of each parameter.
 
     `ways` are the devices of the `model` axis that it is split over: 0 all, 1 none.
 
@@ -206,7 +206,7 @@ def placement(mesh: jax.sharding.Mesh, ways: int = 0, fully_sharded: bool = Fals
 
 
 def named(spec: PartitionSpec, axes: tuple[str, ...]) -> PartitionSpec:
-    """The spec in which `model` is the axes that a mesh has for it."""
+    """The spec with `model` replaced by the mesh's axes."""
     if axes == (MODEL,):
         return spec
     return PartitionSpec(*(axes or None if axis == MODEL else axis for axis in spec))
@@ -221,7 +221,7 @@ def parameter_shardings(
 ) -> Any:
     """The sharding of every parameter of a model on the mesh (`placement`), as a tree.
 
-    `tree` are other parameters than the model's alone, as those of heads on it.
+    `tree`: other parameters than only the model's, as those of heads on it.
     """
     where_to = placement(mesh, ways, fully_sharded)(model)
 

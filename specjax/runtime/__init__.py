@@ -1,1 +1,1 @@
-"""What a run needs of its machine: errors, progress, files, processes, compiled programs."""
+"""Machine-level support of runs: errors, progress, files, processes, compiled programs."""

@@ -1,4 +1,4 @@
-"""The exceptions that are shown as one sentence: a user's mistake, a run that a signal ends."""
+"""Exceptions shown as one sentence: a user's mistake, a run ended by a signal."""
 
 
 class UserError(ValueError):
@@ -6,4 +6,4 @@ class UserError(ValueError):
 
 
 class EndRequested(Exception):
-    """A run that SIGTERM has ended, as before a preemption; what it left can be gone on from."""
+    """A run that SIGTERM has ended, as before a preemption; it can be resumed."""

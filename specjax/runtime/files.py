@@ -1,4 +1,4 @@
-"""Files of a run: paths as users write them, writes that a crash leaves whole, a workdir's lock."""
+"""Files of a run: user paths, atomic writes, a workdir's lock."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from specjax.runtime import processes
 from specjax.runtime.errors import UserError
 
 SHOWN = 200
-"""Characters of a path that a refusal shows."""
+"""Most characters of a path in an error message."""
 
 
 def expand_path(name: str | Path) -> Path:
-    """The path with the home directory for `~`; of an unknown user it stays as it is."""
+    """Expands `~` in a path; unchanged for an unknown user."""
     return Path(os.path.expanduser(name))
 
 
 def shorten_path(name: str | Path) -> str:
-    """A path as a refusal shows it."""
+    """Shortens a path for an error message."""
     text = str(name)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def check_regular(file: str | Path) -> None:
-    """Refuses a pipe or a device, which may never end; what is not there passes.
+    """Refuses a pipe or a device, which may never end; missing files pass.
 
     Raises:
       UserError: naming it.
@@ -50,28 +50,28 @@ def check_regular(file: str | Path) -> None:
 
 
 MANIFEST = ".specjax.json"
-"""In every folder written here: the names of the files that are its own."""
+"""File in every written folder: the names of the files that were written."""
 _PROBE = 2**16
-"""Bytes that a folder must have room for."""
+"""Free bytes that a folder must have."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""No room on the disk, in a user's share of it, or in what a process may write."""
+"""Error codes of a full disk, quota or process limit."""
 
 _FILES = (
     ".csv", ".html", ".json", ".jsonl", ".lock", ".md", ".npz", ".pdf", ".png", ".py",
     ".safetensors", ".svg", ".tex", ".txt",
 )  # fmt: skip
-"""Endings of files that jobs write into their workdirs; none of their folders has one."""
+"""Endings of files, never of folders, that jobs write into their workdirs."""
 
 
 def check_folder(field: str, folder: Path) -> None:
-    """Refuses a folder that cannot be made or written to; leaves nothing behind.
+    """Refuses a folder that cannot be created or written to; removes its test files.
 
     Raises:
-      UserError: naming the field and what the system says.
+      UserError: naming the field and the system's error.
     """
     try:
-        # The nearest parent that is there keeps what it holds: only what is made here goes again.
+        # The nearest existing parent is unchanged: only folders created here are removed.
         made = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def check_folder(field: str, folder: Path) -> None:
 
 
 def _check_no_folders(field: str, folder: Path) -> None:
-    """Refuses folders that are called as files are that a run writes: it would end at the last."""
+    """Refuses folders with names of files that a run writes: it would fail at its end."""
     with contextlib.suppress(FileNotFoundError):
         for entry in sorted(folder.iterdir()):
             if entry.suffix in _FILES and entry.is_dir():
@@ -103,7 +103,7 @@ def _check_no_folders(field: str, folder: Path) -> None:
 
 @contextlib.contextmanager
 def naming_write_errors(field: str, folder: Path) -> Iterator[None]:
-    """Refusals in place of the system's errors about a folder that a run writes to.
+    """Replaces the system's errors about a folder that a run writes to.
 
     Raises:
       UserError: naming the field when the disk is full, or a file in the folder cannot be used.
@@ -117,7 +117,7 @@ def naming_write_errors(field: str, folder: Path) -> Iterator[None]:
         if is_full(error):
             raise UserError(
                 f"{field} {shown!r} has no room for what is written; all that was written whole is"
-                " kept: make room and start the same run again, which goes on from there"
+                " kept: make room and start the same run again, which resumes from there"
             ) from None
         if isinstance(error, OSError) and (name := _name_in(folder, error)):
             raise UserError(
@@ -127,9 +127,9 @@ def naming_write_errors(field: str, folder: Path) -> Iterator[None]:
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came of, says that the disk is full.
+    """Whether an error, or one of its causes, is of a full disk.
 
-    Libraries in C++ and Rust give the system's words only.
+    Libraries in C++ and Rust only pass on the system's message.
     """
     while error is not None:
         words = str(error)
@@ -140,7 +140,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def _name_in(folder: Path, error: OSError) -> str:
-    """What file of a folder an error of the system is about; empty when it is about none."""
+    """The file of a folder that a system error is about; empty if none."""
     file = getattr(error, "filename2", None) or getattr(error, "filename", None)
     if not isinstance(file, (str, Path)):
         return ""
@@ -150,9 +150,9 @@ def _name_in(folder: Path, error: OSError) -> str:
 
 @contextlib.contextmanager
 def replacing(file: Path) -> Iterator[Path]:
-    """A path beside `file` to write to; it takes the place of `file` when all went well.
+    """A temporary path next to `file`, which it replaces on success.
 
-    Of several processes the first one writes; what others write goes nowhere.
+    Only the first process writes; writes of other processes are discarded.
     """
     if not processes.is_first():
         with tempfile.TemporaryDirectory() as nowhere:
@@ -168,10 +168,10 @@ def replacing(file: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_directory(path: Path) -> Iterator[Path]:
-    """A directory to write into; it takes the place of `path` when all went well.
+    """A temporary directory, which replaces `path` on success.
 
-    Of an earlier one only its own files are replaced: what others put there stays. A crash leaves
-    the old directory or the new one; between the two renames, both under a hidden name beside it.
+    Only the files of an earlier export are replaced; other files remain. A crash leaves the old
+    directory or the new one; between the two renames, both under a hidden name next to it.
 
     Raises:
       UserError: when `path` holds something and was not written here, or one of its files that
@@ -197,7 +197,7 @@ def replacing_directory(path: Path) -> Iterator[Path]:
 
 
 def _own_files(path: Path) -> set[str]:
-    """Files of a directory written here; none when it is empty or not there."""
+    """Files of an earlier export; empty for an empty or missing directory."""
     if not path.exists():
         return set()
     if not path.is_dir():
@@ -221,7 +221,7 @@ def _write_manifest(path: Path) -> None:
 
 
 def _keep_others(old: Path, new: Path, own: set[str]) -> None:
-    """Links into `new` what is in `old` and not its own, folders included."""
+    """Links other files and folders of `old` into `new`."""
 
     def passed_over(folder: str, names: list[str]) -> list[str]:
         inside = Path(folder).relative_to(old)
@@ -270,7 +270,7 @@ def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def whole_lines(file: Path) -> list[dict[str, Any]]:
-    """The rows of a file; a last line that a kill cut off is removed.
+    """The rows of a file; removes an incomplete last line.
 
     Raises:
       UserError: when another line is damaged.
@@ -287,7 +287,7 @@ def whole_lines(file: Path) -> list[dict[str, Any]]:
 
 
 def write_row(file: TextIO | None, row: Mapping[str, Any], *, ensure_ascii: bool = True) -> None:
-    """Appends a row that `whole_lines` reads after a kill; nothing without a file."""
+    """Appends a row for `whole_lines`; does nothing without a file."""
     if file:
         file.write(json.dumps(row, ensure_ascii=ensure_ascii) + "\n")
         file.flush()
@@ -306,21 +306,21 @@ def _row(file: Path, number: int, line: str) -> dict[str, Any]:
 
 
 LOCK = ".specjax.lock"
-"""In a workdir while a run is in it: which process that is."""
+"""File in a workdir during a run: its process."""
 
 _RETRY = 0.2
-"""Seconds of further attempts: a holder that ends removes the file that was just opened."""
+"""Seconds of retries: an ending holder removes the file that was just opened."""
 
 
 @contextlib.contextmanager
 def alone_in(field: str, folder: Path) -> Iterator[None]:
-    """Keeps other runs out of a folder, which is made; leaves it as it was if nothing is added.
+    """Creates and locks a folder for one run; removes it again if nothing is added.
 
-    The lock is the kernel's: it ends with the process that holds it, however that ends. Processes
-    of one run count as one. Where the file system has no locks nobody is kept out.
+    The lock is the kernel's: it ends with the process that holds it. Processes of one run count as
+    one. File systems without locks exclude no one.
 
     Raises:
-      UserError: naming the process that is in there.
+      UserError: naming the process that holds the lock.
     """
     with contextlib.ExitStack() as held:
         holder = _enter(held, folder) if processes.is_first() else ""
@@ -333,7 +333,7 @@ def alone_in(field: str, folder: Path) -> Iterator[None]:
 
 
 def _enter(held: contextlib.ExitStack, folder: Path) -> str:
-    """Takes the lock until `held` ends; who else has it, if somebody has."""
+    """Takes the lock until `held` ends; otherwise returns its holder."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     held.callback(_remove_empty, made)
@@ -345,7 +345,7 @@ def _enter(held: contextlib.ExitStack, folder: Path) -> str:
             return file.read_text("utf-8").strip() or "another process"
         return "another process"
     except OSError as error:
-        if error.filename:  # the file cannot be opened; else the file system has no locks
+        if error.filename:  # the file cannot be opened; other errors: no locks on the file system
             raise
     held.callback(file.unlink, missing_ok=True)
     file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", "utf-8")
@@ -353,7 +353,7 @@ def _enter(held: contextlib.ExitStack, folder: Path) -> str:
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    """Removes folders, the inner ones first, as long as nothing is in them."""
+    """Removes empty folders, the inner ones first."""
     with contextlib.suppress(OSError):
         for folder in folders:
             folder.rmdir()

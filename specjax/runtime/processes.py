@@ -1,7 +1,7 @@
-"""The processes of one run: how they join, what they must agree on, and how they end.
+"""The processes of one run: joining, agreement and ending.
 
-Every process runs the same program on the same config. What a process decides must not depend on
-it: what only it can know, as the time or a file, comes `from_first`.
+Every process runs the same program on the same config. Decisions must not depend on the process:
+local information, such as the time or a file, comes `from_first`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from jax.experimental import multihost_utils
 from specjax.runtime.errors import UserError
 
 _PLACE = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-"""Environment variables beside JAX_COORDINATOR_ADDRESS where nothing else says who is who."""
+"""Environment variables in addition to JAX_COORDINATOR_ADDRESS for unknown clusters."""
 
 HEARTBEAT = 60
 """Seconds after which a silent process counts as dead; JAX then aborts the others."""
 
 
 def join() -> None:
-    """Meets the other processes of this run; must come before anything asks for a device.
+    """Joins the other processes of this run; call before anything uses a device.
 
     On TPU slices, under SLURM and Open MPI JAX knows them; elsewhere the environment names them.
 
     Raises:
-      UserError: when nothing says who they are.
+      UserError: when the other processes are unknown.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # With it a process that is asked to end stays, until it is killed.
+    # With it a process ignores SIGTERM until it is killed.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(**_place(), heartbeat_timeout_seconds=HEARTBEAT)
@@ -50,18 +50,18 @@ def join() -> None:
 
 
 def _place() -> dict[str, Any]:
-    """What the environment says of the number of processes and the own number."""
+    """Number of processes and own index from the environment."""
     variables = {name: os.environ[name] for name in _PLACE if name in os.environ}
     for name, value in variables.items():
         if not value.isdecimal():
             raise UserError(f"{name} is {value!r}; it must be an integer of at least 0")
     place = {name.removeprefix("JAX_").lower(): int(value) for name, value in variables.items()}
-    told = len(place) == len(_PLACE) and "JAX_COORDINATOR_ADDRESS" in os.environ
-    return place | ({"cluster_detection_method": "deactivate"} if told else {})
+    is_complete = len(place) == len(_PLACE) and "JAX_COORDINATOR_ADDRESS" in os.environ
+    return place | ({"cluster_detection_method": "deactivate"} if is_complete else {})
 
 
 def is_joined() -> bool:
-    """Whether this process is one of a run that joined, were it the only one."""
+    """Whether this process has joined a run, even as its only process."""
     return jax.distributed.is_initialized()
 
 
@@ -71,13 +71,13 @@ def has_several() -> bool:
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes and speaks."""
+    """Whether this process is the one that writes and prints."""
     return not is_joined() or jax.process_index() == 0
 
 
 @contextlib.contextmanager
 def mute_other_processes() -> Iterator[None]:
-    """Mutes all processes but the first; what they raise is theirs to say outside."""
+    """Mutes all processes except the first; does not mute exceptions."""
     if is_first():
         yield
         return
@@ -90,7 +90,7 @@ def mute_other_processes() -> Iterator[None]:
 
 
 def from_first(value: Any) -> Any:
-    """The first process' value, which JSON must be able to hold, in all of them."""
+    """Broadcasts the first process' JSON-serializable value to all processes."""
     if not has_several():
         return value
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
@@ -100,7 +100,7 @@ def from_first(value: Any) -> Any:
 
 
 def any_process(flag: bool) -> bool:
-    """Whether it is so in some process; all must call it."""
+    """Whether `value` is true in any process; all must call it."""
     return (
         bool(np.any(multihost_utils.process_allgather(np.asarray(flag)))) if has_several() else flag
     )
@@ -108,38 +108,38 @@ def any_process(flag: bool) -> bool:
 
 @contextlib.contextmanager
 def noting_sigterm() -> Iterator[Callable[[], bool]]:
-    """Says whether SIGTERM has come, in place of being ended by it; a second one ends.
+    """Records SIGTERM instead of ending; a second one ends the process.
 
-    Only the main thread may handle signals: elsewhere nothing changes.
+    Only the main thread may handle signals; in other threads nothing changes.
     """
-    asked = threading.Event()
+    received = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
+        yield received.is_set
         return
     before = signal.getsignal(signal.SIGTERM)
 
     def note(number: int, frame: Any) -> None:
-        asked.set()
+        received.set()
         signal.signal(signal.SIGTERM, before)
 
     signal.signal(signal.SIGTERM, note)
     try:
-        yield asked.is_set
+        yield received.is_set
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def whole(x: jax.Array) -> np.ndarray:
-    """An array on the host, put together of what all processes hold."""
+    """Gathers an array from all processes on the host."""
     if not isinstance(x, jax.Array) or x.is_fully_addressable or x.is_fully_replicated:
         return np.asarray(x)
     return multihost_utils.process_allgather(x, tiled=True)
 
 
 def ending(main: Callable[[list[str]], int], argv: list[str]) -> int:
-    """The exit code of `main`, once the others are done too.
+    """The exit code of `main`, after all processes are done.
 
-    After a failure nobody is waited for: they may wait for this process.
+    A failed process does not wait for the others, because they may wait for it.
     """
     try:
         code = main(argv)

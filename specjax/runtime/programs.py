@@ -1,4 +1,4 @@
-"""Compiling programs side by side, and how many of them a process can hold."""
+"""Compiles programs in parallel, and limits how many a process holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import jax
 from specjax.runtime import processes
 
 MOST_MAPS = 30_000
-"""Memory maps beyond which programs are dropped; Linux allows a process 65,530."""
+"""Most memory maps before programs are dropped; Linux allows a process 65,530."""
 
 _MAPS = Path("/proc/self/maps")
 _COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -23,17 +23,17 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 class _Maps:
-    """The memory maps of this process. Counting many takes long, and only programs add them."""
+    """Counts the memory maps of this process; recounts only after compiling, as it is slow."""
 
     def __init__(self) -> None:
         self._count, self._changed = 0, True
-        jax.monitoring.register_event_duration_secs_listener(self._hear)
+        jax.monitoring.register_event_duration_secs_listener(self._note_compilation)
 
-    def _hear(self, event: str, duration_secs: float, **more: str | int) -> None:
+    def _note_compilation(self, event: str, duration_secs: float, **more: str | int) -> None:
         self._changed |= event == _COMPILED
 
     def count(self) -> int:
-        """How many there are, counted again if anything was compiled since."""
+        """Number of memory maps, counted again if anything was compiled since."""
         if self._changed:
             self._changed = False
             self._count = len(_MAPS.read_bytes().splitlines()) if _MAPS.exists() else 0
@@ -46,8 +46,8 @@ _maps = _Maps()
 def release_programs(most: int | None = None) -> bool:
     """Drops compiled programs when the process has more than `most` (`MOST_MAPS`) memory maps.
 
-    Returns whether it did. On CPU each takes hundreds of them, and the compiler crashes when they
-    run out. Until then they stay, so that a sweep compiles a program once.
+    Returns whether it did. On CPU each program takes hundreds of maps, and the compiler crashes
+    when they run out. Until then programs are kept, so that a sweep compiles each once.
     """
     full = _maps.count() > (MOST_MAPS if most is None else most)
     if full:
@@ -56,11 +56,11 @@ def release_programs(most: int | None = None) -> bool:
 
 
 def side_by_side(compilers: Mapping[Name, Callable[[], Any]]) -> Iterator[tuple[Name, float]]:
-    """Runs functions that compile, one for each processor at a time; yields names and seconds.
+    """Runs compiling functions in parallel, one per processor; yields names and seconds.
 
-    In the order in which they end. XLA works on one program with one thread most of the time, and
-    outside of Python's lock. Processes of one run compile in one order, in which they can wait for
-    each other.
+    Yields in the order of completion. XLA mostly compiles a program with one thread, outside of
+    Python's lock. Processes of one run compile in the same order, so that they can wait for each
+    other.
     """
 
     def taken(compile_one: Callable[[], Any]) -> float:

@@ -1,9 +1,8 @@
-"""Several drafters side by side, the arms: what choosing one of them per text or per round shares.
+"""Shared parts of drafters that choose among several drafters (arms).
 
 Context-aware assistant selection (docs/methods/selection.md). Rows of different arms run side by
-side: each arm drafts for the rows that chose it and does not run when there are none. All arms see
-the same committed tokens; one that was not asked lags behind and catches up
-(`contracts.catching_up`).
+side: each arm drafts for the rows that chose it and does not run without such rows. All arms see
+the same committed tokens; an arm that did not run lags and catches up (`contracts.catching_up`).
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from specjax.contracts.spec import Spec, parts
 from specjax.models.base import Cache, PromptReading
 
 ARM = "arm"
-"""Column: which of several drafters had the round."""
+"""Trace column: the arm of the round."""
 
 CHOOSE = 2**31 - 1
-"""Folded into keys to choose by: no length and no drafted position is so large."""
+"""Folded into the keys for choosing; larger than any length or drafted position."""
 
 Turn = tuple[Draft, Log, Caches, Memory]
-"""What an arm changes where it drafts."""
+"""Changes of an arm's draft."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """A drafter by its name, and how the target reads its drafts where it drafts alone."""
+    """A named drafter, and the reader of its drafts when it drafts alone."""
 
     name: str
     drafter: Drafter
@@ -54,10 +53,10 @@ class Arm:
 
 @dataclasses.dataclass(frozen=True)
 class Arms(Drafter):
-    """What all have in common that draft with one of `arms`.
+    """Base of drafters that draft with one of `arms`.
 
-    Side by side, drafts of early exits are read by the whole target: the rows of other arms need
-    its first layers anyway.
+    Side by side, the whole target reads the drafts of early exits, because the rows of other arms
+    need its first layers anyway.
     """
 
     arms: tuple[Arm, ...]
@@ -74,7 +73,7 @@ class Arms(Drafter):
             if arm.drafter.spec.features and not self.whole_texts:
                 raise ValueError(
                     f"arm {arm.name!r} reads the target's states at every round; arms must do"
-                    " without where others have some of the rounds"
+                    " without if others draft some of the rounds"
                 )
 
     @property
@@ -91,7 +90,7 @@ class Arms(Drafter):
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """Names of the numbers per row that the caller must give."""
+        """Names of the numbers per row that the caller must pass."""
         return ()
 
     @property
@@ -100,7 +99,7 @@ class Arms(Drafter):
 
     @property
     def spec(self) -> Spec:
-        """`calls` are those of all arms, one after another: no draft has them all."""
+        """The spec; `calls` are those of all arms, although no draft makes all of them."""
         specs = [drafter.spec for drafter in self.drafters]
         return Spec(
             width=max(spec.width for spec in specs),
@@ -148,14 +147,14 @@ class Arms(Drafter):
         return tuple(memories), caches
 
     def _of(self, drafter: Drafter, features: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """Of the states of all layers that arms observe those of one arm's."""
+        """Selects one arm's layers from the states that arms observe."""
         known = dict(zip(self.spec.features, features, strict=False))
         return tuple(known[layer] for layer in drafter.spec.features if layer in known)
 
     def observe_arms(
         self, memories: tuple[Memory, ...], outcome: Outcome, arm: jax.Array
     ) -> tuple[Memory, ...]:
-        """The memories after a round; each arm learns of its own rows `arm` [B] only."""
+        """The memories after a round; each arm observes only its own rows `arm` [B]."""
         seen = []
         for index, (drafter, memory) in enumerate(zip(self.drafters, memories, strict=True)):
             features = self._of(drafter, outcome.reading.features)
@@ -173,7 +172,7 @@ class Arms(Drafter):
         context: Context,
         keys: jax.Array,
     ) -> tuple[Draft, Caches, Memory, Log]:
-        """One arm's draft, its writers told apart as those of all arms are."""
+        """One arm's draft, with its writers' indices among those of all arms."""
         drafter, writers = self.drafters[index], self.spec.writers
         draft, caches, memory, log = drafter.propose(env, caches, memory, context, keys)
         own = [writers.index(name) for name in drafter.spec.writers]
@@ -190,7 +189,7 @@ class Arms(Drafter):
         keys: jax.Array,
         arm: jax.Array,
     ) -> tuple[Draft, Caches, tuple[Memory, ...], Log]:
-        """The draft of each row's `arm` [B]. An arm runs if a row has it, for those rows."""
+        """The draft of each row's `arm` [B]; an arm only runs for its rows."""
         draft, log = self._empty(env, context)
         log[ARM] = arm
         after = list(memories)
@@ -223,7 +222,7 @@ class Arms(Drafter):
         return draft, caches, tuple(after), log
 
     def _empty(self, env: Env, context: Context) -> tuple[Draft, Log]:
-        """A draft of nothing in all rows."""
+        """An empty draft in all rows."""
         spec, rows = self.spec, context.length.shape[0]
         tokens, zero = jnp.zeros((rows, spec.width), jnp.int32), jnp.zeros((rows,), jnp.int32)
         distribution = None
@@ -237,7 +236,7 @@ class Arms(Drafter):
 
 
 def _merge_drafts(draft: Draft, made: Draft, row_mask: jax.Array) -> Draft:
-    """The draft with that of one arm in its rows `mine` [B]."""
+    """Merges the draft of one arm into its rows `mine` [B]."""
     room = draft.width - made.width
 
     def put(old: jax.Array, new: jax.Array) -> jax.Array:
@@ -258,12 +257,12 @@ def _merge_drafts(draft: Draft, made: Draft, row_mask: jax.Array) -> Draft:
 
 
 def _in_rows(row_mask: jax.Array, new: Memory, old: Memory) -> Memory:
-    """A memory that changed in the rows `mine` [B] only."""
+    """Updates a memory only in the rows `mine` [B]."""
     return jax.tree.map(lambda new, old: select_rows(row_mask, new, old), new, old)
 
 
 def _advance_caches(before: Caches, after: Caches, row_mask: jax.Array) -> Caches:
-    """An arm's caches after its draft; in rows that it did not draft for the pointer stays."""
+    """An arm's caches after its draft; the pointer stays in rows of other arms."""
 
     def one(old: Cache, new: Cache) -> Cache:
         return new.replace(length=jnp.where(row_mask, new.length, old.length))

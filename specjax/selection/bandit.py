@@ -1,11 +1,11 @@
-"""Contextual linear bandits: choices that learn from the rewards they brought.
+"""Contextual linear bandits: choices that learn from their rewards.
 
 Every arm has its own ridge regression of the reward on the context. LinUCB (Li et al., "A
 Contextual-Bandit Approach to Personalized News Article Recommendation", 2010, Algorithm 1) adds a
-bonus for what an arm has not been tried on; Thompson sampling (Agrawal and Goyal, "Thompson
+bonus for contexts that an arm was not tried on; Thompson sampling (Agrawal and Goyal, "Thompson
 Sampling for Contextual Bandits with Linear Payoffs", 2013) draws the reward from the posterior.
-Pure functions on a state, for the host between queries and for jitted loops alike. Letters: k arms,
-d width of the context, D width of an embedding.
+Pure functions on a state, for the host between queries and for jitted loops. Letters: k arms, d
+width of the context, D width of an embedding.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ UCB, THOMPSON = KINDS = ("ucb", "thompson")
 
 
 class BanditState(struct.PyTreeNode):
-    """What the arms have been seen to give.
+    """Statistics of the observed rewards of the arms.
 
-    The inverse of the precision A = ridge * I + sum of x x^T is kept up by the formula of Sherman
-    and Morrison, so that no round solves a system.
+    The Sherman-Morrison formula updates the inverse of the precision A = ridge * I + sum of x x^T,
+    so that no round solves a linear system.
     """
 
     inverse: jax.Array  # [k, d, d] float32: A^-1 of each arm
@@ -34,8 +34,9 @@ class BanditState(struct.PyTreeNode):
 class Bandit:
     """Settings of a bandit with `arms` arms on contexts of `width`; hashable, without arrays.
 
-    `spread` is the number of standard deviations of the bonus (`ucb`), or what the posterior's are
-    multiplied by (`thompson`); 0 always takes the best mean. It scales with the reward's noise.
+    `spread` is the number of standard deviations of the bonus (`ucb`), or the factor of the
+    posterior's standard deviation (`thompson`); 0 always takes the best mean. It scales with the
+    reward's noise.
 
     Raises:
       ValueError: when a setting is unknown or out of range.
@@ -59,7 +60,7 @@ class Bandit:
             raise ValueError(f"ridge is {self.ridge!r}; it must be a positive number")
 
     def start(self) -> BanditState:
-        """The state before any reward: every arm is expected to give 0."""
+        """The initial state: every arm has the expected reward 0."""
         inverse = jnp.broadcast_to(
             jnp.eye(self.width) / self.ridge, (self.arms, self.width, self.width)
         )
@@ -92,7 +93,7 @@ def update(
 ) -> BanditState:
     """The state after `arm` gave `reward` at a context [d]; at weight 0 nothing is learned.
 
-    A weight of w counts as w observations. The other arms stay as they are.
+    A weight of w counts as w observations. The other arms are unchanged.
     """
     inverse = state.inverse[arm]
     seen = inverse @ context
@@ -112,11 +113,11 @@ def projection(key: jax.Array, embedding_width: int, width: int) -> jax.Array:
 def context(matrix: jax.Array, embedding: jax.Array) -> jax.Array:
     """Contexts [..., d] of embeddings [..., D]: projected directions, and a constant 1.
 
-    A bandit must see d rewards of an arm before it knows it, and pays k d^2 for every choice, so
-    the D numbers of an embedding are too many; a random projection keeps distances about as they
-    were (Johnson and Lindenstrauss, 1984) and needs no data. Embeddings are brought to length 1
-    first: a context is then about as long as its constant, whatever the model, and `spread` and
-    `ridge` mean the same. The constant holds what an arm gives on average.
+    A bandit must see d rewards of an arm to know it, and every choice costs k d^2, so the D numbers
+    of an embedding are too many. A random projection approximately preserves distances (Johnson and
+    Lindenstrauss, 1984) and needs no data. Embeddings are normalized to length 1 first, so that for
+    any model a context is about as long as its constant, and `spread` and `ridge` have the same
+    meaning. The constant's weight is the mean reward of an arm.
     """
     length = jnp.linalg.norm(embedding, axis=-1, keepdims=True)
     direction = embedding / jnp.maximum(length, 1e-12)

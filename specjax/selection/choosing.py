@@ -1,8 +1,8 @@
-"""Who drafts a text: choosers of an arm for every row, before its first round.
+"""Choosers of an arm for every row, before its first round.
 
 Context-aware assistant selection (docs/methods/selection.md). A chooser is a frozen, hashable
-dataclass; what it knows comes in through `params`, as a drafter's tables do. A choice is a function
-of the row's own prompt and key, so that a row does not depend on its batch.
+dataclass; its parameters are in `params`, like a drafter's tables. A choice is a function of the
+row's own prompt and key, so that a row does not depend on its batch.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ GREEDY, DYNAMIC, RANDOM, FIXED, ONLINE = MODES = (
     "fixed",
     "online",
 )
-"""How an arm is chosen: a policy's likeliest, drawn from its distribution, any, as the caller
-says, or by a bandit that learns from the texts before."""
+"""Modes of choosing: a policy's most probable arm, a sample of its distribution, a uniformly random
+arm, arms of the caller, or a bandit that learns from earlier texts."""
 
 ARMS = "arms"
-"""Name of the arms that a caller gives."""
+"""Name of the arms that a caller passes."""
 
 POLICY = "policy"
 """Name of the parameter tree that choosers read by default."""
@@ -90,9 +90,9 @@ class ByPolicy:
 
 @dataclasses.dataclass(frozen=True)
 class ByRule:
-    """What a pure function says: `rule(params[table], embedding [B, D], keys [B]) -> arm [B]`.
+    """Chooses by a pure function `rule(params[table], embedding [B, D], keys [B]) -> arm [B]`.
 
-    An online bandit's, whose state is the tree that changes from call to call.
+    Used for online bandits, whose state is a tree that changes from call to call.
     """
 
     rule: Callable[[Any, jax.Array, jax.Array], jax.Array]
@@ -116,7 +116,7 @@ class ByRule:
 
 @dataclasses.dataclass(frozen=True)
 class ByChance:
-    """Every arm with the same probability."""
+    """A uniformly random arm."""
 
     tables = ()
     rows = ()
@@ -134,7 +134,7 @@ class ByChance:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """The arms that the caller gives with the prompts: `Options.rows[ARMS]`."""
+    """The arms that the caller passes with the prompts: `Options.rows[ARMS]`."""
 
     tables = ()
     rows = (ARMS,)

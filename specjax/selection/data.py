@@ -1,10 +1,10 @@
-"""Offline data: what every arm would have done on every query.
+"""Offline data: outputs and times of every arm on every query.
 
 See docs/methods/selection.md, "Offline data".
 
-A folder that the job `select_data` leaves: `data.json` (arms, what embeddings are),
-`queries.jsonl` (one row for each query) and `embeddings.safetensors`. Rewards are computed from it
-for any setting, nothing is generated again. Letters: N queries, D width of an embedding, k arms.
+A folder written by the job `select_data`: `data.json` (arms, kind of embeddings), `queries.jsonl`
+(one row for each query) and `embeddings.safetensors`. Rewards are computed from it for any setting,
+without generating again. Letters: N queries, D width of an embedding, k arms.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHAPE, ROWS, EMBEDDINGS = "data.json", "queries.jsonl", "embeddings.safetensors"
 
 SECONDS, TOKENS = "seconds", "tokens"
 ALONE = "alone"
-"""In the measured fields of a row: the target without a drafter, beside the arms."""
+"""Key in the measured fields of a row, next to the arms: the target without a drafter."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Times:
 
 @dataclasses.dataclass(frozen=True)
 class Queries:
-    """Queries with what every arm did."""
+    """Queries with the outputs and times of every arm."""
 
     arms: tuple[str, ...]
     parameters: np.ndarray  # [k] float64: that a drafted token runs through
@@ -111,7 +111,7 @@ class Queries:
         """Rewards [N, k] float64 of the arms.
 
         Raises:
-          UserError: when the data do not have what the reward is made of.
+          UserError: when the data lack the inputs of the reward.
         """
         if reward.kind == rewards.SPEEDUP:
             if self.times is None:
@@ -131,7 +131,7 @@ class Queries:
 def save(
     folder: Path, description: Mapping[str, Any], rows: list[dict[str, Any]], embeddings: np.ndarray
 ) -> None:
-    """Writes the three files; `data.json` last, so that a folder with it is whole."""
+    """Writes the three files; `data.json` last, so that a folder with it is complete."""
     (folder / SHAPE).unlink(missing_ok=True)
     write_jsonl(folder / ROWS, rows)
     save_tree({"embeddings": embeddings}, folder / EMBEDDINGS)
@@ -148,7 +148,7 @@ def load(folder: str | Path) -> Queries:
     if not os.path.isfile(folder / SHAPE):
         raise UserError(
             f"data {str(folder)!r} is not a folder with {SHAPE}; configs/selection/data.py makes"
-            " one, and an unfinished run goes on when it is called again"
+            " one, and resumes an unfinished run when called again"
         )
     shape = read_json(folder / SHAPE)
     lines = (folder / ROWS).read_text("utf-8").split("\n")

@@ -1,4 +1,4 @@
-"""Training a policy on queries for which the reward of every arm is known.
+"""Trains a policy on queries for which the reward of every arm is known.
 
 See docs/methods/selection.md, "Objective".
 
@@ -27,7 +27,7 @@ EXACT, REINFORCE = OBJECTIVES = ("exact", "reinforce")
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """How a policy is trained; the defaults are the paper's (Table 9). Hashable.
+    """Training settings of a policy; the defaults are the paper's (Table 9). Hashable.
 
     `baseline` subtracts from a reward of REINFORCE the mean of the batch's other rows.
 
@@ -59,10 +59,10 @@ def expected(scores: jax.Array, rewards: jax.Array) -> jax.Array:
 def sampled(
     scores: jax.Array, rewards: jax.Array, weight: jax.Array, key: jax.Array, baseline: bool
 ) -> jax.Array:
-    """What REINFORCE differentiates [B]: log pi(a) (r(a) - b) for one arm a ~ pi of each row.
+    """The REINFORCE objective [B]: log pi(a) (r(a) - b) for one arm a ~ pi of each row.
 
     The gradient is that of `expected` on average, with any b that does not depend on the row's own
-    arm: here 0, or the mean reward of the other rows. `weight` [B] is 0 for rows that fill up.
+    arm: here 0, or the mean reward of the other rows. `weight` [B] is 0 for padding rows.
     """
     arm = jax.random.categorical(key, jax.lax.stop_gradient(scores))[:, None]
     gained = jnp.take_along_axis(rewards, arm, axis=1)[:, 0]
@@ -76,7 +76,7 @@ def fit(
 ) -> Params:
     """Parameters of the policy after all epochs on embeddings [N, D] with rewards [N, k] float32.
 
-    The order of the queries is drawn anew for each epoch. One compiled program for each N.
+    Queries are reshuffled in each epoch. Each N compiles one program.
     """
     first, order, draws = jax.random.split(key, 3)
     return _train(settings, policy.init(first), embeddings, rewards, order, draws)
@@ -118,7 +118,7 @@ def _train(
 
 
 def _batches(count: int, settings: Fit, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Rows [steps, B] of all batches of all epochs, and their weights; 0 for what fills up."""
+    """Rows [steps, B] of all batches of all epochs, and their weights; 0 for padding."""
     size = min(settings.batch_size, count)
     missing = -count % size
     keys = jax.random.split(key, settings.epochs)

@@ -30,14 +30,14 @@ SHAPE, WEIGHTS = "policy.json", "model.safetensors"
 """Files of a policy's folder."""
 
 ENCODER_MEAN, LAST_PROMPT_STATE = SOURCES = ("encoder_mean", "last_prompt_state")
-"""What an embedding is: `LanguageModel.start` of the two kinds of models."""
+"""Kinds of embeddings: `LanguageModel.start` of the two kinds of models."""
 
 LAYERS = ("first", "second", "out")
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """What a policy chooses among, what it reads, and what it was trained for.
+    """The arms, inputs and training reward of a policy.
 
     Raises:
       ValueError: when a setting is unknown or out of range.
@@ -98,7 +98,7 @@ def check(policy: Policy, arms: Sequence[str], source: str, width: int) -> None:
 
 
 def save(folder: str | Path, policy: Policy, params: Params) -> None:
-    """Writes policy.json and model.safetensors into the folder, in place of what it held."""
+    """Writes policy.json and model.safetensors into the folder, replacing earlier ones."""
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with replacing_directory(folder) as partial:
@@ -130,15 +130,15 @@ def _parsed(file: Path) -> Policy:
 
 
 def embedding_source(model: LanguageModel) -> tuple[str, int]:
-    """What embeddings of a model are, one of `policy.SOURCES`, and their width D."""
+    """The kind of a model's embeddings, one of `policy.SOURCES`, and their width D."""
     kind = LAST_PROMPT_STATE if model.info.start_token is None else ENCODER_MEAN
     return kind, model.config.d_model
 
 
 def embeddings(target: LanguageModel, params: Params, batch: Batch) -> jax.Array:
-    """Embeddings [B, D] float32 of a batch of prompts, by reading them once.
+    """Embeddings [B, D] float32 of a batch of prompts, by one prefill.
 
-    A decode has them from its own prefill (`LanguageModel.start`); this is for queries
+    A decode gets them from its own prefill (`LanguageModel.start`); this function is for queries
     whose outputs were generated before.
     """
     return _read(target, params, batch.tokens, batch.length)

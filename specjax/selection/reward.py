@@ -1,4 +1,4 @@
-"""How good an arm was for a query: agreement with the target, cheapness, or measured speed.
+"""Rewards of an arm for a query: agreement with the target, cheapness, or measured speed.
 
 Context-aware assistant selection, docs/methods/selection.md, "Rewards". Letters: N queries, k arms.
 """
@@ -21,7 +21,7 @@ ROUGE_L, TOKEN_LCS = MEASURES = ("rouge_l", "token_lcs")
 
 @dataclasses.dataclass(frozen=True)
 class Reward:
-    """What a policy is trained for.
+    """The reward that a policy is trained for.
 
     `alignment`: `align_weight * f + (1 - align_weight) * c` (Eq. 2) with the agreement f of an
     arm's own output with the target's under `measure`, and its cheapness c with parameters counted

@@ -1,7 +1,7 @@
-"""What choices are worth: rewards and speedups of policies, single arms, the best choice, chance.
+"""Scores of choices: rewards and speedups of policies, single arms, the best choice, chance.
 
-A way of choosing is its probabilities [N, k]: a policy that draws has its expectation, without
-noise. Letters: N queries, k arms.
+A way of choosing is given by its probabilities [N, k]: a sampling policy has its exact expectation.
+ Letters: N queries, k arms.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from specjax.selection.data import Queries, Times
 from specjax.selection.policy import logits
 
 GREEDY, DYNAMIC, ORACLE, RANDOM = "policy_greedy", "policy_dynamic", "oracle", "random"
-"""Ways of choosing beside every single arm."""
+"""Ways of choosing in addition to every single arm."""
 
 ALL = "all"
-"""The tasks together, beside the name of every task."""
+"""Name of all tasks together, next to the name of every task."""
 
 _logits = jax.jit(logits)
 
 
 def probabilities(params: Params, embeddings: np.ndarray) -> np.ndarray:
-    """What a policy gives every arm [N, k] at embeddings [N, D], float64."""
+    """A policy's probabilities of the arms [N, k] at embeddings [N, D], float64."""
     probs = jax.nn.softmax(_logits(params, jnp.asarray(embeddings)))
     return np.asarray(probs, np.float64)
 
@@ -66,9 +66,9 @@ def expected_speedup(probs: np.ndarray, times: Times) -> float:
 def scores(queries: Queries, policy: np.ndarray, rewards: np.ndarray) -> dict[str, Any]:
     """Figures by task and of all tasks together.
 
-    `shares` of the arms that the greedy policy takes, mean `reward` and, where it was measured,
-    `speedup` by way of choosing, and `best_single`, the arm that is best by either when it is
-    always taken. The oracle is the best by the figure it stands beside.
+    `shares` of the arms that the greedy policy takes, mean `reward` and, if measured, `speedup` by
+    way of choosing, and `best_single`, the best arm by either when always taken. The oracle is the
+    best choice by the figure of its row.
     """
     groups = {ALL: np.arange(len(queries))}
     if len(queries.task_names) > 1:

@@ -1,4 +1,4 @@
-"""One of several drafters for a whole text (docs/methods/selection.md)."""
+"""Drafts a whole text with one of several drafters (docs/methods/selection.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specjax.selection.choosing import Chooser
 
 
 class SelectedMemory(struct.PyTreeNode):
-    """What a row knows of its arms."""
+    """Memory of a row about its arms."""
 
     arm: jax.Array  # [B] int32: of the text
     embedding: jax.Array  # [B, D] float32, of the prompt
@@ -29,10 +29,10 @@ class SelectedMemory(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class Selected(Arms):
-    """The arm that `chooser` names for a text drafts all of it.
+    """Drafts each whole text with the arm that `chooser` selects.
 
     Models that only other arms use do not read the row's prompt, unless its batch needs them. A
-    single row runs its arm's own loop: the loops of the other arms take no turn and cost nothing.
+    single row runs its arm's own loop; the loops of the other arms take no turn and cost nothing.
     """
 
     chooser: Chooser
@@ -65,7 +65,7 @@ class Selected(Arms):
     def needed_models(
         self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
     ) -> dict[str, jax.Array]:
-        """A model is wanted where an active row chose an arm that uses it."""
+        """Models that the arms of active rows use."""
         arm = self._arm(env, context, prompt, keys)
 
         def users(model: str) -> jax.Array:
@@ -101,14 +101,14 @@ class Selected(Arms):
 
 @dataclasses.dataclass(frozen=True)
 class Only(Drafter):
-    """One of several arms alone, with the memory of all."""
+    """A single arm, with the memory of all arms."""
 
     of: Selected
     index: int
 
     @property
     def spec(self) -> Spec:
-        """Writers and features are those of all arms, as the memory of all needs them."""
+        """The spec, with writers and features of all arms, which the shared memory needs."""
         whole = self.of.spec
         own = self.of.drafters[self.index].spec
         return dataclasses.replace(own, writers=whole.writers, features=whole.features)

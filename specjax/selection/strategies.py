@@ -1,4 +1,4 @@
-"""Strategies made of strategies: one arm for each text, or another one at every round."""
+"""Strategies that choose an arm for each text, or for each round."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from specjax.verification.whole import Whole
 
 
 def make_selected(arms: Mapping[str, Strategy], chooser: Chooser) -> Strategy:
-    """The strategy that decodes each text with the arm that `chooser` names.
+    """The strategy that decodes each text with the arm that `chooser` selects.
 
     Sampling settings are those of the arms.
 
     Raises:
-      ValueError: when the arms cannot stand beside each other.
+      ValueError: when the arms cannot be combined.
     """
     made = Selected(_arms(arms), chooser)
     widths = {width for arm in arms.values() for width in arm.target_widths}
@@ -44,12 +44,12 @@ def make_switched(
       arms: by name, the strategies that an arm may draft as.
       costs: time of each arm's drafter step in target steps, 0 for drafters without a model.
       lengths: of drafts; by default 1, 3, 7, ... up to the longest of the arms.
-      bandit: how optimism is had, one of `switching.KINDS`.
+      bandit: form of optimism, one of `switching.KINDS`.
       logits: scores of a policy on the parameter tree `table`, to start from.
       numbers: others than the defaults of `switching.DEFAULTS`.
 
     Raises:
-      ValueError: when the arms cannot stand beside each other, or costs are not theirs.
+      ValueError: when the arms cannot be combined, or costs do not match them.
     """
     if len(costs) != len(arms):
         raise ValueError(f"costs is {tuple(costs)}; it must have one number for each arm")
@@ -67,7 +67,7 @@ def make_switched(
 
 
 def _arms(strategies: Mapping[str, Strategy]) -> tuple[Arm, ...]:
-    """The arms of strategies that can stand beside each other."""
+    """The arms of strategies, if they can be combined."""
     every = tuple(strategies.values())
     for name, strategy in strategies.items():
         if not strategy.lossless:
@@ -79,7 +79,7 @@ def _arms(strategies: Mapping[str, Strategy]) -> tuple[Arm, ...]:
         if strategy.settings != every[0].settings:
             raise ValueError(
                 f"arm {name!r} samples with {', '.join(DRAWN)} of {strategy.settings},"
-                f" the first with {every[0].settings}; they must be alike"
+                f" the first with {every[0].settings}; they must be equal"
             )
     return tuple(Arm(name, arm.drafter, arm.reader) for name, arm in strategies.items())
 
@@ -100,7 +100,7 @@ def _numbers(arms: Mapping[str, Strategy]) -> dict[str, Number]:
 def _of(
     drafter: Arms, arms: Mapping[str, Strategy], numbers: Mapping[str, Number], widths: set[int]
 ) -> Strategy:
-    # The rule of one that drafts: what the target says alone needs none.
+    # The rule of an arm with drafts: the target alone needs none.
     first = max(arms.values(), key=lambda arm: arm.drafter.spec.width > 0)
     reader = Fitted(tuple(sorted(widths))) if len(widths) > 1 else drafter.reader or Whole()
     drawn = drawing_fields(first.settings)

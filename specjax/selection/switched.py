@@ -1,4 +1,4 @@
-"""Another drafter, and another draft length, at every round (docs/methods/selection.md)."""
+"""Switches the drafter and the draft length at every round (docs/methods/selection.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from specjax.selection.choosing import POLICY, Logits
 
 
 class SwitchedMemory(struct.PyTreeNode):
-    """What a row has learned of its arms."""
+    """Statistics of a row about its arms."""
 
     arm: jax.Array  # [B] int32: of the last round
     missed: jax.Array  # [B] bool: it found nothing to copy
@@ -33,11 +33,10 @@ class SwitchedMemory(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class Switched(Arms):
-    """At every round the arm and the draft length that promise the most speed (`switching`).
+    """Chooses the arm and draft length of highest expected speed at every round (`switching`).
 
-    A draft may have any of `lengths` up to its arm's width. `thompson` draws what to hope for
-    instead of adding a bonus. `logits` of a policy, on the tree called `table`, say what to expect
-    at first.
+    A draft may have any of `lengths` up to its arm's width. `thompson` samples noise instead of
+    adding a bonus. `logits` of a policy, on the tree called `table`, give the initial expectation.
     """
 
     lengths: tuple[int, ...]
@@ -52,7 +51,7 @@ class Switched(Arms):
 
     @property
     def choices(self) -> tuple[tuple[int, int], ...]:
-        """All (arm, length)."""
+        """All options (arm, length)."""
         return tuple(
             (index, length)
             for index, drafter in enumerate(self.drafters)
@@ -62,7 +61,7 @@ class Switched(Arms):
     def begin(
         self, env: Env, caches: Caches, context: Context, prompt: PromptReading, keys: jax.Array
     ) -> tuple[SwitchedMemory, Caches]:
-        """What is expected of the arms, from the embeddings [B, D] of the prompts."""
+        """The initial expectation of the arms, from the embeddings [B, D] of the prompts."""
         rows = context.length.shape[0]
         if self.logits is None:
             seen = switching.empty_running(rows, len(self.arms))
@@ -90,7 +89,7 @@ class Switched(Arms):
         return draft, caches, memory, log
 
     def observe(self, memory: SwitchedMemory, outcome: Outcome) -> SwitchedMemory:
-        """With a round's tests; finding nothing to copy is a failed one."""
+        """Adds a round's tests; a draft without anything to copy counts as a failed test."""
         tested = jnp.maximum(outcome.tested, memory.missed)
         numbers = outcome.context.options.numbers
         seen = switching.after(memory.seen, memory.arm, outcome.accepted, tested, numbers)

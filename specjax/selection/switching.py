@@ -1,11 +1,11 @@
-"""Which arm drafts the next tokens of a row, and how many: a bandit inside the decode loop.
+"""A bandit inside the decode loop: chooses the arm and draft length of each round.
 
 Arms are drafters whose acceptance is unknown and may change within a text. Each test of a drafted
-token tells of its arm whatever the draft's length, so what is learned is one acceptance rate per
+token is evidence about its arm for any draft length, so the bandit learns one acceptance rate per
 arm; the speed of every (arm, length) follows from it and from the costs (Leviathan et al. 2023,
 Theorem 3.8). Optimism decides: a bonus that shrinks with the tests seen (upper confidence bound,
-Auer et al. 2002) or noise of that size (Thompson sampling, normal). Older rounds count
-less (Garivier and Moulines 2011), so an arm that was given up is tried again.
+Auer et al. 2002) or noise of that size (Thompson sampling, normal). Older rounds count less
+(Garivier and Moulines 2011), so an arm that was given up is tried again.
 
 Every row decides for itself, from earlier rounds and its own key: outputs stay exact and do not
 depend on the batch.
@@ -25,8 +25,8 @@ COSTS = "costs"
 """Option, [A]: time of each arm's drafter step in target steps (c)."""
 
 TRUST, DISCOUNT, EXPLORE, PRIOR = "trust", "discount", "explore", "prior"
-"""Options: tests that the acceptance expected at first counts for; weight of a round at the next
-one; standard deviations of optimism; tests that a policy's word counts for at the first round."""
+"""Options: weight of the initial acceptance in tests; decay of a round's weight at the next one;
+standard deviations of optimism; weight of a policy's prediction in tests at the first round."""
 
 DEFAULTS = {
     VERIFICATION: 0.0,
@@ -46,13 +46,13 @@ Numbers = dict[str, jax.Array]
 
 
 def empty_running(batch: int, arms: int) -> Running:
-    """Before the first test, [B, A]."""
+    """The state before the first test, [B, A]."""
     zero = jnp.zeros((batch, arms), jnp.float32)
     return Running(zero, zero)
 
 
 def policy_prior(logits: jax.Array, numbers: Numbers) -> Running:
-    """A policy's logits [B, A] as tests: all stood of its first arm, of others in proportion."""
+    """A policy's logits [B, A] as tests: all accepted for its first arm, others in proportion."""
     chance = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
     tested = jnp.ones_like(chance) * numbers[PRIOR]
     return Running(tested * chance / jnp.max(chance, axis=-1, keepdims=True), tested)
@@ -61,7 +61,7 @@ def policy_prior(logits: jax.Array, numbers: Numbers) -> Running:
 def after(
     seen: Running, arm: jax.Array, accepted: jax.Array, tested: jax.Array, numbers: Numbers
 ) -> Running:
-    """With a round's tests [B] of the row's arm [B]; all that was seen before counts less."""
+    """Adds a round's tests [B] of the row's arm [B]; earlier tests decay."""
     chosen = jnp.arange(seen.tested.shape[1]) == arm[:, None]
     kept = numbers[DISCOUNT]
     return Running(
@@ -71,7 +71,7 @@ def after(
 
 
 def optimistic_acceptance(seen: Running, numbers: Numbers, keys: jax.Array | None) -> jax.Array:
-    """The acceptance [B, A] to act on: expected and optimism; with `keys` [B] a random one."""
+    """Optimistic acceptance [B, A]: expectation plus bonus, or noise with `keys` [B]."""
     tests = numbers[TRUST] + seen.tested
     expected = (numbers[EXPECTED] * numbers[TRUST] + seen.accepted) / tests
     spread = jnp.sqrt(expected * (1.0 - expected) / tests)

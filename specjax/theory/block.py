@@ -1,9 +1,9 @@
 """Expected tokens of block verification.
 
 Sun et al., "Block Verification Accelerates Speculative Decoding" (2024)
-(docs/methods/block_verification.md). Once the first i drafted tokens are known, they or more stand
-with probability P_i = min(1, P_{i-1} p(x_i) / q(x_i)), P_0 = 1; so a round gives 1 + sum_i E[P_i]
-tokens over drafts from q. Every function raises ValueError on impossible arguments.
+(docs/methods/block_verification.md). Given the first i drafted tokens, at least i are accepted with
+probability P_i = min(1, P_{i-1} p(x_i) / q(x_i)), P_0 = 1; so a round gives 1 + sum_i E[P_i] tokens
+over drafts from q. Every function raises ValueError on impossible arguments.
 
 Letters: K drafted tokens, V vocabulary, N drafts.
 """
@@ -17,15 +17,15 @@ from specjax.theory.checks import count, distribution, non_negative, probability
 from specjax.theory.speculative import expected_tokens as one_by_one
 
 MOST_WEIGHTS = 1_000_000
-"""Different P_i at most that are followed exactly."""
+"""Most distinct values of P_i that are computed exactly."""
 
 
 def acceptance_chances(p: ArrayLike, q: ArrayLike) -> np.ndarray:
-    """E[P_i] [K], i = 1 ... K: how often at least i drafted tokens stand.
+    """E[P_i] [K], i = 1 ... K: the probability that at least i drafted tokens are accepted.
 
-    Exact, for distributions p and q [K, V] that do not depend on earlier tokens: every value that
-    P_i can take is followed, equal ones together. Where those become too many (a large V at K above
-    2) drafts have to be drawn: `expected_tokens_of_drafts`.
+    Exact, for distributions p and q [K, V] that do not depend on earlier tokens: enumerates every
+    value that P_i can take, merging equal ones. If there are too many (a large V at K above 2),
+    sample drafts and use `expected_tokens_of_drafts`.
     """
     p, q = np.broadcast_arrays(distribution("p", p), distribution("q", q))
     if p.ndim != 2:
@@ -53,10 +53,10 @@ def expected_tokens(p: ArrayLike, q: ArrayLike) -> float:
 
 
 def expected_tokens_of_drafts(ratios: ArrayLike) -> float:
-    """Mean over drafts of the tokens to be expected of each.
+    """Mean over drafts of their expected tokens.
 
-    `ratios` [N, K] are p(x_i) / q(x_i) of tokens drawn from q, whatever both depend on. Unbiased if
-    drafts were drawn from q; they may be those of a run under another rule.
+    `ratios` [N, K] are p(x_i) / q(x_i) of tokens drawn from q; both may depend on anything.
+    Unbiased if drafts were drawn from q; they may come from a run under another rule.
     """
     ratios = non_negative("ratios", ratios)
     if ratios.ndim != 2 or not len(ratios):
@@ -69,9 +69,9 @@ def expected_tokens_of_drafts(ratios: ArrayLike) -> float:
 
 
 def bounds(alpha: ArrayLike, length: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Between which numbers the expected tokens are where behind every prefix alpha stand.
+    """Bounds of the expected tokens if alpha is the acceptance after every prefix.
 
-    No exact number follows from alpha alone. With f(w) = sum_x min(q, w p) a longer part has
+    Alpha does not determine the exact number. With f(w) = sum_x min(q, w p) a longer part has
     E[P_i] = E[f(P_{i-1})], and f is concave from f(0) = 0 to f(1) = alpha with f(w) <= w: so
     alpha^i <= E[P_i] <= alpha. The lower bound is token by token verification.
     """

@@ -19,16 +19,17 @@ from specjax.theory.checks import count, non_negative, positive, probability
 from specjax.theory.speculative import expected_tokens, expected_tokens_by_position, improvement
 
 MODEL_MILLIONS = {"small": 60, "base": 220, "large": 770, "xl": 3000, "xxl": 11_300}
-"""Parameters in millions by which the authors' MS setting prices calls of FLAN-T5."""
+"""Parameters in millions, the call prices of FLAN-T5 in the authors' MS setting."""
 
 PREVIOUS_WORK_COSTS = {"small": 0.02, "base": 0.04, "large": 0.11, "xxl": 1.0}
-"""Cost coefficients of their PW setting: what Leviathan et al. (2023) measured for T5 (Table 2)."""
+"""Cost coefficients of their PW setting, measured by Leviathan et al. (2023) for T5 (Table 2)."""
 
 
 def ewif(alphas: ArrayLike, costs: ArrayLike) -> np.ndarray:
     """EWIF [...] of drafts whose token j has acceptance alphas[..., j] and cost costs[..., j].
 
-    Theorem 4.1; alphas are conditional on all earlier drafts standing, alphas and costs [..., n].
+    Theorem 4.1; alphas are conditional on acceptance of all earlier drafts, alphas and costs [...,
+    n].
     """
     tokens = expected_tokens_by_position(alphas)
     return improvement(tokens, non_negative("costs", costs).sum(axis=-1))
@@ -63,8 +64,8 @@ def optimal_horizontal(
 ) -> tuple[tuple[int, ...], float]:
     """Tokens of each of J drafters in the best draft of at most `longest` tokens, and its EWIF.
 
-    The drafter accepted most goes first, the others follow in order of their acceptance. Nothing
-    beats this: giving a position to one drafter at random, with acceptance and cost between the
+    The drafter of highest acceptance goes first, the others follow in order of acceptance. This is
+    optimal: giving a position to one drafter at random, with acceptance and cost between the
     two, never helps (Theorem 4.4: in each such probability EWIF is a ratio of affine functions,
     hence monotone), and moving the better of two neighbors ahead keeps the cost and can only
     raise a running product. All splits are tried, about longest^J / J!.
@@ -137,7 +138,7 @@ def standardized_walltime_improvement(
     See docs/methods/cascade.md, "Standardized walltime improvement".
 
     `calls` and `costs` [..., M] hold runs and cost coefficients per model, the target with cost 1
-    included; a run costs the same whatever its width.
+    included; a run costs the same at any width.
     """
     cost = (non_negative("calls", calls) * non_negative("costs", costs)).sum(axis=-1)
     return non_negative("tokens", tokens) / positive("the cost of all calls", cost)

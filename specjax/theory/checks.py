@@ -1,4 +1,4 @@
-"""Refusals of impossible arguments: one sentence with the name, the value and what is allowed."""
+"""Checks of arguments, with errors that give the name, the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 LAW_TOLERANCE = 1e-4
-"""How far a distribution may sum from one; float32 softmaxes over 250,000 tokens stay inside."""
+"""Tolerance of a distribution's sum; float32 softmaxes over 250,000 tokens satisfy it."""
 
 
 def probability(name: str, value: ArrayLike) -> np.ndarray:

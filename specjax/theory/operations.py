@@ -3,15 +3,15 @@
 Kim et al., "Speculative Decoding with Big Little Decoder" (2023), Figure 8 and
 docs/methods/operations.md, at batch size 1. FLOPs count a multiplication and an addition as two;
 norms, activations and softmax are left out. Memory operations are elements read or written:
-multiply by the bytes of one. Weights count once per call, arithmetic once per token: that
-difference is all of speculation. Of mixtures of experts a token is multiplied with the experts that
-it has, and a call reads those that some token of it is expected to have (theory/operations.py).
+multiply by the bytes of one. Weights count once per call, arithmetic once per token: this
+difference is what speculation exploits. In mixtures of experts a token is multiplied with its own
+experts, and a call reads those that any of its tokens is expected to use.
 
-Of E experts a token has k. Where routing is uniform and tokens are routed independently, an expert
-is left alone by n tokens with probability (1 - k / E)^n. So a call on more tokens reads more
-weights, and its cost v rises with the draft even where memory is the bound; a dense model's does
-not. Tokens that go together, as those of a text do, share more experts: the count is an upper bound
-in expectation, by Jensen's inequality also where some experts are more popular than others.
+A token uses k of E experts. With uniform and independent routing, n tokens do not use an expert
+with probability (1 - k / E)^n. So a call on more tokens reads more weights, and its cost v rises
+with the draft even if memory is the bound; a dense model's does not. Related tokens, as those of a
+text, share more experts, so the count is an upper bound in expectation; by Jensen's inequality also
+if some experts are more popular than others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from specjax.theory.checks import count
 
 @dataclasses.dataclass(frozen=True)
 class ExpertsShape:
-    """The experts of a layer; their feed-forward networks have as many matrices as dense ones."""
+    """The experts of a layer; each has as many matrices as a dense feed-forward network."""
 
     experts: int
     chosen: int  # for each token
@@ -44,7 +44,7 @@ class ExpertsShape:
 
 
 def distinct_experts(experts: ArrayLike, chosen: ArrayLike, tokens: ArrayLike) -> np.ndarray:
-    """Expected experts [...] that some of `tokens` tokens have: E (1 - (1 - k / E)^n)."""
+    """Expected number of experts [...] that `tokens` tokens use: E (1 - (1 - k / E)^n)."""
     all_of_them = count("experts", experts, least=1)
     share = count("chosen", chosen) / all_of_them
     return all_of_them * (1.0 - (1.0 - share) ** count("tokens", tokens))
@@ -52,9 +52,9 @@ def distinct_experts(experts: ArrayLike, chosen: ArrayLike, tokens: ArrayLike) -
 
 @dataclasses.dataclass(frozen=True)
 class TransformerShape:
-    """What the operations of an encoder-decoder or decoder-only transformer depend on."""
+    """The shape that a transformer's operations depend on."""
 
-    layers: int  # of the decoder; 0: the output layer alone
+    layers: int  # of the decoder; 0: only the output layer
     d_model: int
     d_ff: int
     heads: int
@@ -64,8 +64,8 @@ class TransformerShape:
     kv_heads: int | None = None  # None: as many as heads
     encoder_layers: int = 0  # 0: decoder-only, without cross-attention
     mixtures: tuple[ExpertsShape | None, ...] = ()  # of each decoder layer; empty: none has experts
-    encoder: TransformerShape | None = None  # whose layers the encoder has; None: the decoder's
-    merged: bool = False  # a decoder layer's one attention is to its own and the encoder's keys
+    encoder: TransformerShape | None = None  # experts of the encoder's layers; None: the decoder's
+    merged: bool = False  # one attention of a decoder layer reads its own and the encoder's keys
     projected_width: int | None = None  # that states are projected onto before the output layer
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class TransformerShape:
 
     @property
     def output_weights(self) -> int:
-        """Weights of the output layer, with the projection before it where there is one."""
+        """Weights of the output layer, including a projection before it."""
         if self.projected_width is None:
             return self.d_model * self.vocab
         return self.projected_width * (self.d_model + self.vocab)
@@ -105,11 +105,11 @@ class TransformerShape:
 
     @property
     def cross_projections(self) -> bool:
-        """Whether attention to the encoder has weights of its own."""
+        """Whether attention to the encoder has separate weights."""
         return self.cross and not self.merged
 
     def between(self, begin: int, end: int) -> TransformerShape:
-        """The shape with the decoder layers from `begin` (counted from 0) to before `end` only."""
+        """The shape with only the decoder layers `begin` (counted from 0) to `end` - 1."""
         return dataclasses.replace(self, layers=end - begin, mixtures=self.mixtures[begin:end])
 
     @property
@@ -136,12 +136,12 @@ class TransformerShape:
     def used_weights(self) -> int:
         """Weights of all decoder layers that a token is multiplied with in a call.
 
-        Cross keys and values are made before; of the experts a token has some.
+        Cross keys and values are computed before; only a token's own experts count.
         """
         return self._call_weights(lambda mixture: mixture.chosen)
 
     def read_weights(self, tokens: ArrayLike) -> np.ndarray:
-        """Those [...] that a call on `tokens` tokens is expected to read."""
+        """Weights [...] that a call on `tokens` tokens is expected to read."""
 
         def read(mixture: ExpertsShape) -> np.ndarray:
             return distinct_experts(mixture.experts, mixture.chosen, tokens)
@@ -149,12 +149,12 @@ class TransformerShape:
         return self._call_weights(read) + np.zeros_like(count("tokens", tokens))
 
     def read_experts(self, tokens: ArrayLike) -> np.ndarray:
-        """Those [...] of them that belong to experts."""
+        """Weights [...] of experts that such a call is expected to read."""
         return self.read_weights(tokens) - self._call_weights(lambda mixture: 0)
 
     @property
     def idle_weights(self) -> int:
-        """Weights of the experts that a token does not have."""
+        """Weights of the experts that a token does not use."""
         return self._call_weights(lambda mixture: mixture.experts) - self.used_weights
 
     @property
@@ -164,7 +164,7 @@ class TransformerShape:
         return self.layers * each + self._call_weights(lambda mixture: mixture.experts)
 
     def _call_weights(self, experts: Callable[[ExpertsShape], Any]) -> Any:
-        """Of what a call uses in all decoder layers, with so many experts of a mixture."""
+        """Weights of all decoder layers, with `experts` experts of each mixture."""
         query_and_output = self.cross_projections * 2 * self.d_model * self.width
         total = self.layers * (self.attention_weights + query_and_output)
         total = total + self.dense_layers * self.ff_matrices * self.d_model * self.d_ff
@@ -182,7 +182,7 @@ class TransformerShape:
 
     @property
     def encoder_activations(self) -> int:
-        """Of the encoder's layers."""
+        """Elements of activation traffic per token in the encoder's layers."""
         return self.encoder_layers * (8 * self.d_model + 4 * self.width + 2 * self.d_ff)
 
 
@@ -236,9 +236,9 @@ def decoder_call(
 def verification_costs(
     shape: TransformerShape, longest: int, cached: int, source: int = 0
 ) -> np.ndarray:
-    """v [longest + 1]: what a call on each number of drafted tokens, and one, moves over a step.
+    """v [longest + 1]: memory traffic of a call by number of drafted tokens, over a step's.
 
-    The `verification` of `theory.speculative` where memory is the bound: near 1 of a dense model.
+    The `verification` of `theory.speculative` if memory is the bound; near 1 for a dense model.
     """
     fed = np.arange(int(count("longest", longest)) + 1) + 1
     moved = decoder_call(shape, fed, cached, source).memory
@@ -253,7 +253,7 @@ def output_layer(shape: TransformerShape, logits: ArrayLike) -> Operations:
 
 
 def propagation(shape: TransformerShape) -> Operations:
-    """Operations of the keys and values of one state in a decoder layer that does not run.
+    """Operations of the keys and values of one state in a skipped decoder layer.
 
     Schuster et al. (2022), section 3.2.
     """

@@ -1,8 +1,8 @@
 """Monte-Carlo rounds of speculative decoding with independent acceptance.
 
 Each function plays `rounds` rounds token by token, as the decode loop would, from the generator it
-is handed and without any closed form: the check on `speculative` and `cascade`, and a place to try
-a schedule before it has a formula. Times are in target steps.
+gets and without any closed form: the check on `speculative` and `cascade`, and a place to try a
+schedule before it has a formula. Times are in target steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class Simulation:
-    """What the rounds gave."""
+    """Estimates from the simulated rounds."""
 
     tokens: Estimate  # per round
     improvement: Estimate  # over autoregressive decoding
@@ -37,10 +37,11 @@ def simulate(
     rounds: int,
     verification: float = 1.0,
 ) -> Simulation:
-    """Rounds that draft one token for each of alphas [n], at costs [n], all reviewed at once.
+    """Simulates rounds that draft one token for each of alphas [n], at costs [n].
 
-    Plain speculative decoding when all entries are equal; a horizontal cascade when each stage
-    repeats its acceptance rate and cost (`np.repeat`). Raises ValueError on impossible arguments.
+    All tokens are reviewed at once. Plain speculative decoding when all entries are equal; a
+    horizontal cascade when each stage repeats its acceptance rate and cost (`np.repeat`). Raises
+    ValueError on impossible arguments.
     """
     alphas, costs = probability("alphas", alphas), non_negative("costs", costs)
     rounds = int(count("rounds", rounds, least=2))
@@ -60,7 +61,7 @@ def simulate_vertical(
     inner_cost: float,
     rounds: int,
 ) -> Simulation:
-    """Rounds whose draft comes from `steps` inner rounds of `length` tokens each.
+    """Simulates rounds whose draft comes from `steps` inner rounds of `length` tokens.
 
     Arguments as of `cascade.vertical_ewif`. Raises ValueError on impossible arguments.
     """

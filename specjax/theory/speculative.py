@@ -18,7 +18,7 @@ from specjax.theory.checks import count, distribution, non_negative, positive, p
 
 
 def overlap(p: ArrayLike, q: ArrayLike) -> np.ndarray:
-    """sum_x min(p, q) [...] of distributions [..., V]: the chance beta that a draft from q stands.
+    """sum_x min(p, q) [...] of distributions [..., V]: the acceptance beta of a draft from q.
 
     Theorem 3.5; the acceptance rate alpha is its mean over prefixes (Corollary 3.6).
     """
@@ -33,8 +33,8 @@ def total_variation(p: ArrayLike, q: ArrayLike) -> np.ndarray:
 def rejection_acceptance(p: ArrayLike, q: ArrayLike) -> np.ndarray:
     """Acceptance [...] of one-shot rejection sampling of p from q, distributions [..., V].
 
-    min_x q(x) / p(x) over the support of p: a draw from q stands with probability p / (M q), and
-    M = max p / q is the smallest constant that allows it. Never above `overlap` (appendix A.2).
+    min_x q(x) / p(x) over the support of p: a draw from q is accepted with probability p / (M q),
+    and M = max p / q is the smallest constant that allows it. Never above `overlap` (appendix A.2).
     """
     p, q = np.broadcast_arrays(distribution("p", p), distribution("q", q))
     return np.divide(q, p, out=np.full(p.shape, np.inf), where=p > 0).min(axis=-1)
@@ -43,11 +43,11 @@ def rejection_acceptance(p: ArrayLike, q: ArrayLike) -> np.ndarray:
 def expected_tokens(alpha: ArrayLike, length: ArrayLike) -> np.ndarray:
     """Expected tokens of a round (Eq. 1): 1 + alpha + ... + alpha^length.
 
-    Target calls, and so reads of its weights and cache, fall by this factor.
+    The number of target calls, and so of reads of its weights and cache, falls by this factor.
     """
     alpha, length = probability("alpha", alpha), count("length", length)
     gap = 1.0 - alpha
-    # Near alpha = 1 both sides of (1 - alpha^length) / (1 - alpha) would lose all their digits.
+    # Near alpha = 1 both sides of (1 - alpha^length) / (1 - alpha) would lose all digits.
     power_minus_one = np.expm1(length * np.log(np.maximum(alpha, np.finfo(np.float64).tiny)))
     with np.errstate(invalid="ignore"):
         ratio = np.where(gap > 0, -power_minus_one / gap, length)
@@ -55,9 +55,9 @@ def expected_tokens(alpha: ArrayLike, length: ArrayLike) -> np.ndarray:
 
 
 def expected_tokens_by_position(alphas: ArrayLike) -> np.ndarray:
-    """Expected tokens [...] of a round whose drafted tokens stand with alphas [..., n].
+    """Expected tokens [...] of a round whose drafted tokens have acceptance alphas [..., n].
 
-    alphas are conditional on all earlier drafts standing: 1 + sum of their running products.
+    alphas are conditional on acceptance of all earlier drafts: 1 + sum of their running products.
     """
     return 1.0 + np.cumprod(probability("alphas", alphas), axis=-1).sum(axis=-1)
 
@@ -85,7 +85,7 @@ def walltime_improvement(
 def guaranteed_improvement(alpha: ArrayLike, cost: ArrayLike) -> np.ndarray:
     """Corollary 3.9: (1 + alpha) / (1 + cost) where alpha > cost, else 1.
 
-    The best draft length reaches at least this. Where alpha <= cost no length is faster than none:
+    The best draft length reaches at least this. If alpha <= cost no length is faster than none:
     alpha + ... + alpha^length <= length * alpha <= length * cost.
     """
     alpha, cost = probability("alpha", alpha), non_negative("cost", cost)
@@ -106,7 +106,7 @@ def operations_factor(
 def optimal_draft_length(
     alpha: ArrayLike, cost: ArrayLike, longest: int, verification: ArrayLike = 1.0
 ) -> np.ndarray:
-    """The draft length [...] of 0 .. longest with the largest improvement; the shortest of equals.
+    """The draft length [...] of 0 .. longest with the largest improvement; the shortest on ties.
 
     `verification` is one number or [longest + 1], the time of verifying each number of drafted
     tokens. Section 3.5.
@@ -117,7 +117,7 @@ def optimal_draft_length(
 
 
 def oracle_improvement(alpha: ArrayLike, cost: ArrayLike) -> np.ndarray:
-    """Speedup 1 / (1 - alpha + cost * alpha) of drafting exactly what will stand (section 3.5).
+    """Speedup 1 / (1 - alpha + cost * alpha) of drafting exactly the accepted tokens (section 3.5).
 
     Such a run has alpha / (1 - alpha) tokens on average. Infinite at alpha = 1 without cost.
     """

@@ -1,14 +1,14 @@
-"""Trees of drafted tokens: what a shape gives, and the best shape of so many nodes.
+"""Trees of drafted tokens: expected tokens of a shape, and the best shapes.
 
 Chen et al., "Sequoia: Scalable, Robust, and Hardware-aware Speculative Decoding" (2024), section 4
 (docs/methods/trees.md), with acceptance that may differ from depth to depth. Every function raises
 ValueError on impossible arguments.
 
-Letters: D levels, W children of a node at most, N nodes. `acceptance` [D, W] holds the chance that
-the child of a rank stands, given that the node it hangs on stood; ranks count from the first child
-tried, rows from the children of the pending token. Times are in target steps of one token; what a
-drafter's call for a level takes goes by how many nodes it feeds, those of the level above with
-children, none for the first.
+Letters: D levels, W children of a node at most, N nodes. `acceptance` [D, W] is the probability
+that the child of a rank is accepted, given that its parent is; ranks count from the first child
+tried, rows from the children of the pending token. Times are in target steps of one token. The time
+of a drafter's call for a level depends on the number of nodes it feeds: those of the level above
+with children, none for the first.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from specjax.contracts.tree import depths_and_ranks
 from specjax.theory.checks import count, non_negative, positive, probability
 
 ROUNDING = 1e-9
-"""How far above 1 the children of a node may stand together."""
+"""Tolerance above 1 of the summed acceptance of a node's children."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Fastest:
     """The tree of the largest improvement."""
 
-    parents: tuple[int, ...]  # as drafters take them; empty: draft nothing
+    parents: tuple[int, ...]  # in the form of a drafter's `parents`; empty: draft nothing
     tokens: float  # expected of a round
     improvement: float  # over autoregressive decoding
 
 
 def expected_tokens(acceptance: ArrayLike, parents: Sequence[int]) -> float:
-    """Expected tokens of a round: 1 and, of every node, the chance that its path stands.
+    """Expected tokens of a round: 1 plus the acceptance probability of every node's path.
 
     Raises ValueError where the tree is deeper or wider than the table.
     """
@@ -55,10 +55,10 @@ def expected_tokens(acceptance: ArrayLike, parents: Sequence[int]) -> float:
 
 
 def best(acceptance: ArrayLike, nodes: int) -> tuple[int, ...]:
-    """Parents of the tree of at most so many nodes with the most expected tokens.
+    """Parents of the tree of at most `nodes` nodes with the most expected tokens.
 
-    By dynamic programming over (depth, rank, nodes): what later siblings get, a child and what
-    hangs on it do not. Nodes that can never stand are left out.
+    Dynamic programming over (depth, rank, nodes) splits nodes between a child's subtree and its
+    later siblings. Nodes that can never be accepted are left out.
     """
     nodes = int(count("nodes", nodes, least=1))
     _, given = _program_table(_checked(acceptance), nodes)
@@ -86,7 +86,7 @@ def tree_improvement(
 def fastest(
     acceptance: ArrayLike, nodes: int, cost: ArrayLike, verification: ArrayLike = 1.0
 ) -> Fastest:
-    """The fastest tree of at most so many nodes, none included; arguments as `tree_improvement`."""
+    """The fastest tree of 0 to `nodes` nodes; arguments as `tree_improvement`."""
     found = fastest_by_size(acceptance, nodes, cost, verification)
     return max(found, key=lambda tree: tree.improvement)
 
@@ -94,14 +94,14 @@ def fastest(
 def fastest_by_size(
     acceptance: ArrayLike, nodes: int, cost: ArrayLike, verification: ArrayLike = 1.0
 ) -> list[Fastest]:
-    """Of every number of nodes, 0 ... `nodes`, the fastest tree; arguments as `tree_improvement`.
+    """The fastest tree of every number of nodes, 0 ... `nodes`; arguments as `tree_improvement`.
 
-    Of each number of levels the tree with the most tokens is looked at. Numbers that no such tree
-    has are left out: nodes that can never stand are none of it.
+    Considers the tree with the most tokens for each number of levels. Numbers of nodes without such
+    a tree are left out, because trees have no nodes that can never be accepted.
     """
     nodes, table = int(count("nodes", nodes, least=1)), _checked(acceptance)
     found: dict[int, Fastest] = {}
-    _by_count("cost", "nodes that are fed", cost, nodes // 2)  # who is fed has a child
+    _by_count("cost", "nodes that are fed", cost, nodes // 2)  # every fed node has a child
     _by_count("verification", "nodes", verification, nodes)
     for levels in range(len(table) + 1):
         given = _program_table(table[:levels], nodes)[1]
@@ -143,10 +143,10 @@ def _by_count(name: str, counted: str, times: ArrayLike, most: int) -> np.ndarra
 
 
 def _program_table(table: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Expected nodes [N + 1] that stand of the best tree of at most so many, and the choices.
+    """Expected accepted nodes [N + 1] of the best tree by number of nodes, and the choices.
 
-    Those [D + 1, W + 1, N + 1] say how many of the nodes that are left for siblings from a rank on
-    the first of them gets, itself included; 0 ends the siblings.
+    Choices [D + 1, W + 1, N + 1] are the number of nodes, of those left for siblings from a rank
+    on, that the first sibling's subtree gets; 0 ends the siblings.
     """
     levels, width = table.shape
     value = np.zeros((levels + 1, width + 1, nodes + 1))
@@ -154,7 +154,7 @@ def _program_table(table: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarra
     for depth in reversed(range(levels)):
         for rank in reversed(range(width)):
             for left in range(1, nodes + 1):
-                # Of 1 ... left nodes for this child, one is itself.
+                # Of 1 ... left nodes for this child, one is the child.
                 below, later = value[depth + 1, 0, :left], value[depth, rank + 1, left - 1 :: -1]
                 gain = table[depth, rank] * (1.0 + below) + later
                 most = int(np.argmax(gain))
@@ -164,7 +164,7 @@ def _program_table(table: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _parents(given: np.ndarray, nodes: int) -> tuple[int, ...]:
-    """The tree that the choices of `_program_table` make."""
+    """The tree of the choices of `_program_table`."""
     parents: list[int] = []
 
     def hang(parent: int, depth: int, left: int) -> None:

@@ -1,10 +1,9 @@
-"""How a window of speech is decoded: after which text, and when once more at a higher temperature.
+"""Decoding of a window of speech: previous text, and fallback to higher temperatures.
 
 Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (2023). Section 2.3:
 previous text is placed before the start token, after a token that marks it. Section 4.5, by the
-decisions of transformers' Whisper `generate`: a text that compresses too well repeats itself, and
-one of low mean log probability is a guess; such a guess is silence where the model finds that
-nothing is said.
+decisions of transformers' Whisper `generate`: a text that compresses too well is repetitive, and a
+text of low mean log probability is a guess. Such a guess is silence if the model predicts silence.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from specjax.sampling import Sampling
 
 
 class Previous:
-    """The text of each audio so far, and whether its next window is conditioned on it."""
+    """The previous text of each audio, and whether its next window is conditioned on it."""
 
     def __init__(self, model: Whisper, audios: int) -> None:
         self._mark, self._width = model.config.speech.previous, previous_text_width(model)
@@ -40,11 +39,11 @@ class Previous:
         self._used = [True] * audios
 
     def add(self, audio: int, tokens: list[int]) -> None:
-        """Appends what was said in a window."""
+        """Appends the text of a window."""
         self._texts[audio] += tokens
 
     def use(self, audio: int, used: bool) -> None:
-        """Says whether the next window of an audio is conditioned."""
+        """Sets whether the next window of an audio is conditioned."""
         self._used[audio] = used
 
     def batch(self, audios: list[int], size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -59,12 +58,12 @@ class Previous:
 
 
 def previous_text_width(model: Whisper) -> int:
-    """Most tokens of previous text, its mark included: half of the decoder's positions."""
+    """Most tokens of previous text including its marker: half of the decoder's positions."""
     return model.config.max_positions // 2
 
 
 def check_previous(model: LanguageModel, max_new_tokens: int) -> None:
-    """Refuses a model that has no token for it, or no positions.
+    """Refuses a model without a token or positions for previous text.
 
     Raises:
       UserError: naming the setting.
@@ -72,21 +71,21 @@ def check_previous(model: LanguageModel, max_new_tokens: int) -> None:
     setting = "condition_on_prev_tokens is True"
     if not isinstance(model, Whisper) or model.config.speech.previous is None:
         raise UserError(f"{setting}; the model has no token for previous text (prev_sot_token_id)")
-    begun = len(model.info.prefix) + previous_text_width(model)
-    most = model.config.max_positions - begun
+    fed = len(model.info.prefix) + previous_text_width(model)
+    most = model.config.max_positions - fed
     if max_new_tokens > most:
         raise UserError(
-            f"{setting} and max_new_tokens {max_new_tokens}; after {begun} tokens of previous text"
+            f"{setting} and max_new_tokens {max_new_tokens}; after {fed} tokens of previous text"
             f" and prefix the model has positions for {most}"
         )
 
 
 LOW = 0.5
-"""Temperature from which on a text is no condition for the window after it."""
+"""Temperature above which a text does not condition the next window."""
 
 
 def is_real(value: Any) -> bool:
-    """Whether a value is a finite number, which True and False are not."""
+    """Whether a value is a finite number, but not a bool."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return number and math.isfinite(value)
 
@@ -142,14 +141,14 @@ def compression_ratio(tokens: Sequence[int], vocab_size: int) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What the target finds of each row's text."""
+    """The target's scores of each row's text."""
 
     logprob: np.ndarray  # [B] mean log probability of its tokens, EOS included
-    no_speech: np.ndarray  # [B] probability of the token that says that nothing is said
+    no_speech: np.ndarray  # [B] probability of the no-speech token
 
     @classmethod
     def unknown(cls, rows: int) -> Scores:
-        """In place of scores that no threshold needs."""
+        """Placeholder for scores that no threshold needs."""
         return cls(np.zeros(rows), np.zeros(rows))
 
 
@@ -168,7 +167,7 @@ def scores(generator: Any, batch: Any, made: Generation) -> Scores:
 def _scores(
     model: LanguageModel, most: int, params: Any, rows: tuple, options: Options, silence: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Row by row: the logits of a whole batch would take much memory."""
+    """Computes scores row by row, because the logits of a batch would take much memory."""
 
     def one(row: tuple) -> tuple[jax.Array, jax.Array]:
         frames, frames_length, tokens, begin, length = (part[None] for part in row)
@@ -192,6 +191,6 @@ def _scores(
 
 
 def _make_context(tokens: jax.Array, begin: jax.Array, options: Options) -> Context:
-    """A row with only what it begins with committed; settings see the rest as drafted."""
+    """A row with only its decoder prefix committed; settings see the rest as drafted."""
     none = jnp.zeros_like(begin)
     return Context(tokens[:, :0], none, tokens, begin, begin, none, none, none > 0, options)

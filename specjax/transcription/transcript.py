@@ -1,10 +1,10 @@
-"""Speech of any length, written down window by window.
+"""Transcribes speech of any length, window by window.
 
-A model that listens hears a window of 30 seconds. Where its text ends a part within the window, the
-next window begins behind that part, and what was written behind is dropped: a word that the end of
-a window cuts is heard whole in the next. Radford et al., "Robust Speech Recognition via Large-Scale
-Weak Supervision" (2023), section 2.3; parts and windows are those of transformers' `generate`, and
-so are the text that a window is conditioned on and the decisions of `fallback`.
+A speech model reads a window of 30 seconds. If its text ends a part within the window, the next
+window begins after that part, and later text is dropped: so a word that the end of a window cuts is
+complete in the next one. Radford et al., "Robust Speech Recognition via Large-Scale Weak
+Supervision" (2023), section 2.3; parts and windows are those of transformers' `generate`, and so
+are the text that a window is conditioned on and the decisions of `fallback`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ STEP = 0.02
 """Seconds from one timestamp to the next."""
 
 Part = tuple[int, int, list[int]]
-"""From and to which timestamp of its window something was said, and its tokens."""
+"""Start and end timestamp of a part within its window, and its tokens."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """What was said in a stretch of audio."""
+    """The text of a stretch of audio."""
 
     start: float  # seconds
     end: float
@@ -51,7 +51,7 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True)
 class Transcript:
-    """What was said in each audio, whole and in segments, and how it was decoded."""
+    """The text of each audio, its segments, and statistics of decoding."""
 
     texts: list[str] | None  # None without a tokenizer
     segments: list[list[Segment]]
@@ -70,31 +70,31 @@ def transcribe(
     logprob_threshold: float | None = None,
     no_speech_threshold: float | None = None,
 ) -> Transcript:
-    """Writes down audio of any length: files, waveforms, or features [M, N].
+    """Transcribes audio of any length: files, waveforms, or features [M, N].
 
     The target writes timestamps (`in_language(target, timestamps=True)`); without them audio must
-    fit into one window. Up to `batch_size` audios are heard at a time, a window of each. A language
-    that is not told is detected for each window.
+    fit into one window. Up to `batch_size` audios are decoded at a time, a window of each. Without
+    a given language it is detected for each window.
 
-    With `condition_on_prev_tokens` a window's text is preceded by what was said before it, cut to
-    half of the decoder's positions. `temperature` is one or several, tried in turn where a
-    threshold is not met (`fallback.Fallback`), None that of the generator's strategy. All five have
-    the names and the meaning of transformers' `generate`; log probabilities cost one more call of
-    the target for each window.
+    With `condition_on_prev_tokens` the previous transcript precedes a window's text, truncated to
+    half of the decoder's positions. `temperature` is one value or several, tried in turn until the
+    thresholds hold (`fallback.Fallback`); None: that of the generator's strategy. All five have the
+    names and the meaning of transformers' `generate`; log probabilities cost one more call of the
+    target for each window.
 
     Raises:
-      UserError: when an argument is of no use.
+      UserError: when an argument is invalid.
     """
     frames = _check(generator, audio)
     check_integers(seed=seed, batch_size=batch_size)
     thresholds = compression_ratio_threshold, logprob_threshold, no_speech_threshold
     fallback = Fallback(_temperatures(generator, temperature), *thresholds)
     check_settings(generator, fallback, condition_on_prev_tokens)
-    heard = _is_audio(generator, list(audio), frames.count)
-    reading = _Reading(generator, heard, frames, fallback, condition_on_prev_tokens)
-    size = generator.padded_size(min(batch_size, len(reading.heard)))
+    audios = _read_audio(generator, list(audio), frames.count)
+    reading = _Reading(generator, audios, frames, fallback, condition_on_prev_tokens)
+    size = generator.padded_size(min(batch_size, len(reading.audios)))
     traces: list[tuple[Generation, int]] = []
-    seconds = STEP * sum(map(len, reading.heard)) / frames.stride
+    seconds = STEP * sum(map(len, reading.audios)) / frames.stride
     with progress(total=round(seconds), unit="s", desc="transcribing", delay=UNNOTICED) as bar:
         while waiting := reading.waiting(size):
             release_programs()
@@ -104,38 +104,38 @@ def transcribe(
 
 
 class _Reading:
-    """How far each audio was heard, and what was said so far."""
+    """Position in each audio, and its transcript so far."""
 
     def __init__(
         self,
         generator: Generator,
-        heard: list[np.ndarray],
+        audios: list[np.ndarray],
         frames: Frames,
         fallback: Fallback,
         conditioned: bool,
     ) -> None:
-        self.generator, self.heard, self.fallback = generator, heard, fallback
+        self.generator, self.audios, self.fallback = generator, audios, fallback
         self.frames, model = frames, generator.target.model
         self.first = _first_time(generator)
-        self.place = [0] * len(heard)  # frames
-        self.windows = [0] * len(heard)
-        self.parts: list[list[Part]] = [[] for _ in heard]  # counted from the audio's begin
+        self.place = [0] * len(audios)  # frames
+        self.windows = [0] * len(audios)
+        self.parts: list[list[Part]] = [[] for _ in audios]  # counted from the audio's begin
         self.previous = None
         if conditioned and isinstance(model, Whisper):
-            self.previous = Previous(model, len(heard))
+            self.previous = Previous(model, len(audios))
 
     @property
     def seconds(self) -> int:
-        """How much of all was heard."""
-        frames = sum(map(min, self.place, map(len, self.heard)))
+        """Seconds of audio that are transcribed."""
+        frames = sum(map(min, self.place, map(len, self.audios)))
         return round(STEP * frames / self.frames.stride)
 
     def waiting(self, most: int) -> list[int]:
-        """The first audios that are not at their end."""
-        return [i for i, frames in enumerate(self.heard) if self.place[i] < len(frames)][:most]
+        """The first unfinished audios."""
+        return [i for i, frames in enumerate(self.audios) if self.place[i] < len(frames)][:most]
 
     def window(self, rows: list[int], size: int, seed: int) -> list[tuple[Generation, int]]:
-        """Hears the next window of each of these audios; returns what was decoded for it.
+        """Decodes the next window of each of these audios; returns the outputs.
 
         Rows that fall back are decoded again together, at one temperature after another.
         """
@@ -171,7 +171,7 @@ class _Reading:
 
     def _cut(self, i: int) -> np.ndarray:
         """The frames [N, M] of an audio's next window."""
-        return self.heard[i][self.place[i] :][: self.frames.count]
+        return self.audios[i][self.place[i] :][: self.frames.count]
 
     def _judged(
         self,
@@ -181,7 +181,7 @@ class _Reading:
         temperature: float | None,
         last: bool,
     ) -> list[int]:
-        """Goes on with the windows that are settled; returns the audios to decode again."""
+        """Accepts windows that pass the thresholds; returns the audios to decode again."""
         vocab_size = self.generator.target.model.info.vocab_size
         texts, found = self.generator.rows(generation), Scores.unknown(len(rows))
         if self.fallback.needs_scores:
@@ -202,8 +202,8 @@ class _Reading:
         model, frames = self.generator.target.model, len(self._cut(i))
         said = tokens[:-1] if tokens and tokens[-1] in model.info.eos else tokens
         parts, passed = split(said, self.first, frames, self.frames.stride)
-        begun = self.place[i] // self.frames.stride
-        made = [(begun + start, begun + end, part) for start, end, part in parts if part]
+        offset = self.place[i] // self.frames.stride
+        made = [(offset + start, offset + end, part) for start, end, part in parts if part]
         self.parts[i] += [] if silent else made
         if self.previous and not silent:
             self.previous.add(i, [token for *_, part in made for token in part])
@@ -246,7 +246,7 @@ def _temperatures(generator: Any, given: Any) -> tuple[Any, ...]:
 
 
 def check_settings(generator: Generator, fallback: Fallback, conditioned: Any) -> None:
-    """Refuses thresholds and conditions that the model cannot obey.
+    """Refuses thresholds and conditions that the model does not support.
 
     Raises:
       UserError: naming the setting.
@@ -262,31 +262,31 @@ def check_settings(generator: Generator, fallback: Fallback, conditioned: Any) -
 
 
 def _first_time(generator: Generator) -> int:
-    """The token of 0 seconds; behind all tokens where the generator writes no timestamps."""
+    """The token of 0 seconds; beyond all tokens if the generator writes no timestamps."""
     writes = [one for one in generator.options.processors if isinstance(one, Timestamps)]
     return writes[0].first if writes else generator.target.model.info.vocab_size
 
 
-def _is_audio(generator: Generator, audio: list[Any], most: int) -> list[np.ndarray]:
+def _read_audio(generator: Generator, audio: list[Any], most: int) -> list[np.ndarray]:
     """The frames [N, M] of each audio, N at least the `most` of a window."""
-    heard = [generator.target.extractor.whole(f"audio {i}", one) for i, one in enumerate(audio)]
-    longer = next((i for i, frames in enumerate(heard) if len(frames) > most), None)
+    audios = [generator.target.extractor.whole(f"audio {i}", one) for i, one in enumerate(audio)]
+    longer = next((i for i, frames in enumerate(audios) if len(frames) > most), None)
     if longer is not None and _first_time(generator) == generator.target.model.info.vocab_size:
         raise UserError(
             f"audio {longer} has more than the {most} frames of a window; the generator's target"
             " must write timestamps, as in_language(target, timestamps=True) does"
         )
-    return heard
+    return audios
 
 
 def _check(generator: Any, audio: Any) -> Frames:
-    """What the generator hears at a time; refuses what cannot be heard."""
+    """The frames of a window of the generator; refuses invalid generators and audio."""
     if not isinstance(generator, Generator):
         raise UserError(f"generator is {generator!r}; it must be a specjax.Generator")
     target, frames = generator.target, generator.target.model.info.frames
     if target.extractor is None or frames is None:
         raise UserError(
-            f"generator decodes by {target.name!r}, which hears nothing; it must listen"
+            f"generator decodes by {target.name!r}, which reads no audio; it must be a speech model"
         )
     if isinstance(audio, (str, Path)) or not isinstance(audio, Sized) or not len(audio):
         raise UserError(f"audio is {audio!r}; it must be a list of audio files or waveforms")

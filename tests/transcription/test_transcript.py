@@ -121,10 +121,10 @@ def test_what_cannot_be_heard_is_refused(target: LoadedModel) -> None:
             specjax.transcribe(generator, audio)
     with pytest.raises(specjax.UserError, match="batch_size is 0"):
         specjax.transcribe(generator, features(1.0), batch_size=0)
-    with pytest.raises(specjax.UserError, match="max_new_tokens is 31; behind the 3 "):
+    with pytest.raises(specjax.UserError, match="max_new_tokens is 31; after the 3 "):
         specjax.transcribe(specjax.Generator(target, max_new_tokens=31), features(1.0))
     with pytest.raises(specjax.UserError, match="generator is 3; it must be"):
         specjax.transcribe(3, features(1.0))
     reads = specjax.Generator(load(FOLDER.parent / "t5_v1_1"))
-    with pytest.raises(specjax.UserError, match="which hears nothing; it must listen"):
+    with pytest.raises(specjax.UserError, match="which reads no audio; it must be a speech model"):
         specjax.transcribe(reads, features(1.0))

@@ -14,7 +14,7 @@ from specjax.metrics.metric import Metric, percent
 
 @METRICS.register("exact_match")
 class ExactMatch(Metric):
-    """Outputs whose first line is a reference, but for case, punctuation and articles."""
+    """Share of outputs whose first line is a reference, ignoring case, punctuation, articles."""
 
     scores: ClassVar[tuple[str, ...]] = ("exact_match",)
 
@@ -42,7 +42,7 @@ _CHOICES = (  # the clearest first
 
 @METRICS.register("choice")
 class Choice(Metric):
-    """Outputs that choose the letter of the reference, A to D."""
+    """Share of outputs that choose the letter of the reference, A to D."""
 
     scores: ClassVar[tuple[str, ...]] = ("choice",)
     example: ClassVar[tuple[str, str]] = ("B", "C")
@@ -52,7 +52,7 @@ class Choice(Metric):
 
 
 def chosen(text: str) -> str | None:
-    """The letter that an answer to a question with four choices settles on last."""
+    """The last letter that an answer to a question with four choices gives."""
     for pattern in _CHOICES:
         if letters := pattern.findall(text):
             return letters[-1]
@@ -64,7 +64,7 @@ _NUMBER = re.compile(r"(?:(?<!\w)-)?(?:\$-?)?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)
 
 @METRICS.register("final_number")
 class FinalNumber(Metric):
-    """Outputs whose last number equals the last one of a reference."""
+    """Share of outputs whose last number equals the last one of a reference."""
 
     scores: ClassVar[tuple[str, ...]] = ("final_number",)
     example: ClassVar[tuple[str, str]] = ("2 + 2 = 4", "4 + 4 = 8")

@@ -30,7 +30,7 @@ class Bleu(Metric):
 
     def statistics(self, outputs: Sequence[str], references: Sequence[Reference]) -> np.ndarray:
         """Matched and all n-grams of each order, and both lengths."""
-        bleu = BLEU(effective_order=True)  # as sacreBLEU asks for where texts stand alone
+        bleu = BLEU(effective_order=True)  # sacreBLEU's recommendation for single texts
         pairs = zip(outputs, map(alternatives, references), strict=True)
         scores = [bleu.sentence_score(output, list(texts)) for output, texts in pairs]
         rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores]

@@ -1,4 +1,4 @@
-"""Word error rate of speech recognition, as the words that were heard right."""
+"""Word error rate of speech recognition, as the percentage of correct words."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from specjax.metrics.metric import Metric, alternatives
 class WordErrorRate(Metric):
     """100 less the word error rate: (substituted + deleted + inserted) / reference words.
 
-    Over all texts together, so that a word counts the same in a short one and in a long one. Of
-    several references the one with the lowest rate counts. Below 0 where more words are wrong than
-    the references have. Words are what spaces separate.
+    Computed over all texts together, so that every word has the same weight. Of several references
+    the one with the lowest rate counts. Negative if there are more errors than reference words.
+    Words are separated by spaces.
     """
 
     scores: ClassVar[tuple[str, ...]] = ("word_accuracy",)
@@ -36,7 +36,7 @@ class WordErrorRate(Metric):
 
     def of_statistics(self, sums: np.ndarray, count: float) -> dict[str, float]:
         wrong, words = map(float, sums)
-        # Where nothing is said, every word is one too many.
+        # With an empty reference every word is an insertion.
         return {"word_accuracy": 100 * (1 - wrong / words) if words else 100.0 * (wrong == 0)}
 
     def _best(self, output: str, texts: Sequence[str]) -> tuple[int, int]:
@@ -48,13 +48,13 @@ class WordErrorRate(Metric):
         return min(counts, key=lambda count: count[0] / max(count[1], 1))
 
     def words(self, text: str) -> str:
-        """The words of a text as they are compared, with spaces between them."""
+        """The normalized words of a text, joined by spaces."""
         return " ".join(text.split())
 
 
 @METRICS.register("wer_basic")
 class BasicWordErrorRate(WordErrorRate):
-    """The same without case, punctuation and what stands in brackets (Whisper, appendix C)."""
+    """The word error rate without case, punctuation and text in brackets (Whisper, appendix C)."""
 
     def words(self, text: str) -> str:
         return super().words(_basic()(text))
@@ -62,10 +62,10 @@ class BasicWordErrorRate(WordErrorRate):
 
 @METRICS.register("wer_english")
 class EnglishWordErrorRate(WordErrorRate):
-    """The same with English numbers and contractions in one form, too.
+    """The basic word error rate with normalized English numbers and contractions.
 
-    Whisper's normalizer as transformers has it, but for the table of British spellings, which is
-    part of checkpoints.
+    Whisper's normalizer as in transformers, except the table of British spellings, which is part of
+    checkpoints.
     """
 
     def words(self, text: str) -> str:
