@@ -256,7 +256,7 @@ def test_first_turns_need_no_answers(tmp_path: Path) -> None:
     config = decode_config(task="spec_bench", turns=1, data={"path": str(file)})
     assert load_data(config, more=False).examples == [Example("how many", group="qa")]
     assert [one.source for one in stream(config)] == ["how many"]
-    with pytest.raises(UserError, match="only decode and beams experiments give these"):
+    with pytest.raises(UserError, match="only decode and beams experiments generate these"):
         list(stream(decode_config(task="spec_bench", data={"path": str(file)})))
     with pytest.raises(UserError, match="config.turns is 1 and config.task empty; it must be 0"):
         load_data(decode_config(turns=1, source_file=str(file)), more=False)

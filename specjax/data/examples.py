@@ -23,7 +23,7 @@ def examples(
     Args:
       task: a name of `contracts.registry.TASKS`.
       source: read instead of the task's own source.
-      count: how many examples are wanted at most.
+      count: the most examples to return.
       turns: how many messages of a conversation become examples, the first ones; 0 for all.
 
     Raises:
@@ -41,7 +41,7 @@ def examples(
 def stream(
     task: str, source: Rows | None = None, count: int = 0, turns: int = 0
 ) -> Iterator[Example]:
-    """The same one after another, read when they are asked for; none where no row can be used."""
+    """As `examples`, but as a lazy stream, which may be empty."""
     source = choose_source(task, source)
     return itertools.islice(_usable(task, source, count, turns), count or None)
 

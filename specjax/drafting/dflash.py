@@ -31,7 +31,7 @@ from specjax.models.vocabularies import unwrap
 
 @dataclasses.dataclass(frozen=True)
 class Block(OnTarget):
-    """What both have in common: the block after the target's states."""
+    """Shared parts of block drafters: the block after the target's states."""
 
     skipped: int = 1  # places before the first drafted one, known with the models
 
@@ -77,7 +77,7 @@ class Block(OnTarget):
 @DRAFTERS.register("dflash", example={"length": 3})
 @dataclasses.dataclass(frozen=True)
 class DFlash(Block):
-    """Tokens of masks that read the target's states, all from one call."""
+    """Tokens at mask positions that read the target's states, all from one call."""
 
     parallel = True
 

@@ -23,8 +23,8 @@ class Nodes:
 
     tokens: jax.Array  # [B, m] int32
     depth: jax.Array | int  # []: tokens of the paths to them
-    drafted: jax.Array  # [B, K] int32: all of the draft, as far as it is there
-    paths: np.ndarray | None = None  # [m, D]: of a tree, which of them lead to each node
+    drafted: jax.Array  # [B, K] int32: the draft so far
+    paths: np.ndarray | None = None  # [m, D]: in a tree, the nodes on the path to each node
     numbers: np.ndarray | None = None  # [m]: of a tree, of the distributions after them
     parents: np.ndarray | None = None  # [m]: and of those that they were drawn from; 0: the text's
     placement: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)  # for `extend`

@@ -97,8 +97,8 @@ def rate_field() -> Any:
 
 def divergence_field() -> Any:
     """The config field of the divergence that the steps reduce."""
-    said = "divergence from the target that the steps reduce"
-    return fields.choice(tuple(GRADIENTS), DEFAULT, help=said)
+    text = "divergence from the target that the steps reduce"
+    return fields.choice(tuple(GRADIENTS), DEFAULT, help=text)
 
 
 def check_online(values: Mapping[str, Any]) -> None:
@@ -124,7 +124,7 @@ class Learned(struct.PyTreeNode):
         """
         width = self.drafted.shape[1]
         p = jax.nn.softmax(outcome.reading.logits[:, :width], axis=-1)
-        p = jnp.where(self.drafted > 0, p, 0.0)  # ids that the drafter cannot say
+        p = jnp.where(self.drafted > 0, p, 0.0)  # ids that the drafter cannot propose
         written = (outcome.verdict.tokens[:, :width],) if divergence == TV_CE else ()
         gradient = GRADIENTS[divergence](p, self.drafted, *written)
         tested = jnp.arange(width) < outcome.tested[:, None]

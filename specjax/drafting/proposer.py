@@ -72,7 +72,7 @@ _REFUSED_BY_TREES: dict[str, Any] = {
     "adapt": FIXED,
     "online_rate": None,
 }
-"""Fields of chains, and what they are where nothing is asked of them."""
+"""Fields of chains, and their values when unset."""
 
 CHAIN_FIELDS = (*_REFUSED_BY_TREES, COST, VERIFICATION, OVERHEAD, EXPECTED, DIVERGENCE)
 """Those and the fields that need one of them: a tree has none."""
@@ -231,8 +231,8 @@ class Proposer(Drafter):
         if self.shape:
             self._check_tree(self.shape)
         elif self.nodes and not self.parallel:
-            said = f"length is {self.length} and nodes is {self.nodes}"
-            raise ValueError(f"{said}; one of them must be given")
+            choices = f"length is {self.length} and nodes is {self.nodes}"
+            raise ValueError(f"{choices}; one of them must be given")
         elif self.nodes:
             self._check_no_chain()
 
@@ -296,12 +296,12 @@ class Proposer(Drafter):
 
     @property
     def single_call(self) -> bool:
-        """Whether a draft takes one call, whatever its shape."""
+        """Whether a draft of any shape takes one call."""
         return self.parallel or self.corrected
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """Of a draft of full width."""
+        """The calls of a draft of full width."""
         if self.single_call:
             calls = (self.call(self.lag, self.depth),)
         else:

@@ -254,7 +254,7 @@ def _cell(figures: Mapping[str, Any] | None, figure: str, convention: str, inter
 def make_caption(
     columns: Sequence[Column], figure: str, convention: str, intervals: bool = False
 ) -> str:
-    """What the figures are, by whose convention, and over how many requests."""
+    """Describes the figures, their convention, and the number of requests."""
     what = CONVENTIONS[convention].caption if figure == LENGTH else _CAPTIONS[figure]
     one = next(iter(columns[-1].figures.values()), None) or next(iter(columns[0].figures.values()))
     turns = f" of {one['turns']} turns" if one["turns"] > one["requests"] else ""

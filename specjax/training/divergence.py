@@ -26,7 +26,7 @@ class DivergenceFields:
     """A divergence from the target, and the numbers of the acceptance-aware ones."""
 
     divergence: str = fields.choice(
-        FROM_TARGET, "forward_kl", help="cross_entropy: of the target's likeliest token"
+        FROM_TARGET, "forward_kl", help="cross_entropy: of the target's most probable token"
     )
     kl_decay: float = fields.number(
         3.0, bounds="[0, inf)", help="of lk_lambda: KL has the weight exp(-kl_decay * acceptance)"

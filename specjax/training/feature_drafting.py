@@ -36,7 +36,7 @@ class Step(struct.PyTreeNode):
     """One token of drafts that begin at N positions of each row."""
 
     p: jax.Array  # [B, N, U] the target's probabilities of the ids that can be drafted
-    best: jax.Array  # [B, N] its likeliest ids, of all
+    best: jax.Array  # [B, N] its most probable ids, of all
     labels: jax.Array  # [B, N] places of the text's tokens among the U ids; U: not one of them
     logits: jax.Array  # [B, N, U] the drafter's
     mask: jax.Array  # [B, N] whether the token is of the output, and of a draft that is
@@ -162,7 +162,7 @@ class TeacherOutputs(struct.PyTreeNode):
     """Outputs of the target for a batch, as in a decode."""
 
     p: jax.Array  # [B, T, U] probabilities of the ids that can be drafted
-    best: jax.Array  # [B, T] likeliest ids, of all
+    best: jax.Array  # [B, T] most probable ids, of all
     labels: jax.Array  # [B, T] places of the labels among the U ids; U: not one of them
     features: jax.Array  # [B, T, F * E] states of the layers that the drafter reads
     cross: Cross | None

@@ -140,8 +140,8 @@ def tv_ce(
     cross-entropy. The loss of DSpark (2026, arXiv 2607.05147).
     """
     distance = 2.0 * (1.0 - acceptance_rate(p, q))
-    labelled = labels[..., None] == jnp.arange(q.shape[-1])
-    return l1_weight * distance - ce_weight * jnp.sum(jnp.where(labelled, q, 0.0), axis=-1)
+    labeled = labels[..., None] == jnp.arange(q.shape[-1])
+    return l1_weight * distance - ce_weight * jnp.sum(jnp.where(labeled, q, 0.0), axis=-1)
 
 
 def top_k_cross_entropy(p: jax.Array, q: jax.Array, k: int = 10) -> jax.Array:
@@ -173,15 +173,15 @@ TINY = 1e-9
 """Positions with less probability on the ids that can be drafted are ignored."""
 
 FROM_TARGET = ("cross_entropy", "forward_kl", "total_variation", *ACCEPTANCE_AWARE)
-"""What `from_target` knows."""
+"""Divergences of `from_target`."""
 
 
 def from_target(divergence: str, p: jax.Array, logits: jax.Array, **more: Any) -> jax.Array:
-    """How far [B, T] drafts of logits [B, T, U] are from the target's probabilities p [B, T, U].
+    """Divergence [B, T] of draft logits [B, T, U] from target probabilities p [B, T, U].
 
     p are those of the ids that can be drafted, and may sum to less than one: total_variation and
     the acceptance-aware losses, whose other arguments are `more`, count the others as rejected.
-    cross_entropy is that of the target's likeliest id.
+    cross_entropy is that of the target's most probable id.
     """
     q = jax.nn.log_softmax(logits, axis=-1)
     if divergence in ACCEPTANCE_AWARE:

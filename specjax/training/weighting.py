@@ -2,7 +2,7 @@
 
 Lists have one array [B, N] for each token of drafts, in their order. The next token of a draft is
 `apart` places on: 1 where places are those of the tokens in the text, 0 where each is of one draft.
-What is not in its mask neither counts nor lessens the weights of others.
+Tokens outside of its mask neither count nor reduce the weights of others.
 """
 
 from __future__ import annotations

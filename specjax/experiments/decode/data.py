@@ -96,12 +96,12 @@ def check_single_turn(config: ConfigDict, example: Example) -> None:
     if example.earlier:
         raise UserError(
             f"config.task is {config.task!r}, whose later messages follow answers to earlier ones;"
-            " only decode and beams experiments give these; config.turns 1 reads first messages"
+            " only decode and beams experiments generate these; config.turns 1 reads first messages"
         )
 
 
 def check_one_source(config: ConfigDict, place: str = "config") -> None:
-    """Refuses a plain file beside a task, as one of them would stay unread, and turns without one.
+    """Refuses a plain file together with a task, and turns without a task.
 
     Raises:
       UserError: naming the fields.

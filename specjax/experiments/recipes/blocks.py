@@ -1,4 +1,4 @@
-"""What the configs of parallel drafters share: shapes by kind of target, and a short training."""
+"""Shared recipes of parallel drafters: shapes by kind of target, and a short training."""
 
 from __future__ import annotations
 

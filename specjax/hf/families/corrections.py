@@ -31,7 +31,7 @@ FIELDS: dict[str, Field] = {
     "conv_kernel_size": size(None),
     "conv_group_size": size(16),
 }
-"""What a drafter's configuration says of them."""
+"""Fields of a drafter's configuration about corrections."""
 
 _MARKOV: Tensors = {
     "before": "markov_head.markov_w1.weight",
@@ -76,8 +76,8 @@ def read_correction(fields: Mapping[str, Any]) -> Correction | None:
     """
     given = [name for name in ("markov_rank", "selector_rank", "gru_hidden_dim") if fields[name]]
     if len(given) > 1:
-        said = " and ".join(f"{name} is {fields[name]}" for name in given)
-        raise ValueError(f"{said}; a drafter has one correction, so one of them must be null")
+        settings = " and ".join(f"{name} is {fields[name]}" for name in given)
+        raise ValueError(f"{settings}; a drafter has one correction, so one of them must be null")
     confidence = {
         "confidence": fields["enable_confidence_head"],
         "confidence_reads_token": fields["confidence_head_with_markov"],

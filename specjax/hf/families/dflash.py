@@ -49,7 +49,7 @@ BLOCK_FIELDS = {
     "block_is_causal": flag(False),
     **corrections.FIELDS,
 }
-"""What a shape says of its blocks."""
+"""Fields of a shape about its blocks."""
 
 _OUTSIDE: Tensors = {
     **on_target.TENSORS,

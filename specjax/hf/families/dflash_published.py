@@ -58,7 +58,7 @@ ARCHITECTURES = (
     "DFlash2DraftModel",
     "DominoDraftModel",
 )
-"""What z-lab, SpecForge, AngelSlim, NeMo Automodel and DeepSpec call such layers."""
+"""Names of such layers by z-lab, SpecForge, AngelSlim, NeMo Automodel and DeepSpec."""
 
 PROJECTORS = "dflash", "dspark", "domino", "causal_v5"
 
@@ -260,8 +260,8 @@ def _causal(fields: Mapping[str, Any], inside: Mapping[str, Any], slides: bool) 
         if value is not None
     }
     if len(set(given.values())) > 1:
-        said = " and ".join(f"{name} is {format_value(value)}" for name, value in given.items())
-        raise ValueError(f"{said}; they name the same thing and must agree")
+        settings = " and ".join(f"{name} is {format_value(value)}" for name, value in given.items())
+        raise ValueError(f"{settings}; they name the same thing and must agree")
     if given:
         return next(iter(given.values()))
     return None if slides else False

@@ -128,8 +128,10 @@ class Cwm(Decoder[CausalConfig]):
         return [layer % 4 > 0 for layer in range(fields["num_hidden_layers"])]
 
     def rope(self, fields: Mapping[str, Any], d_head: int) -> Rope:
-        said = self.unsaid if fields["rope_parameters"] is None else fields["rope_parameters"]
-        return super().rope({**fields, "rope_parameters": said}, d_head)
+        rope_parameters = (
+            self.unsaid if fields["rope_parameters"] is None else fields["rope_parameters"]
+        )
+        return super().rope({**fields, "rope_parameters": rope_parameters}, d_head)
 
     def to_fields(self, config: Any) -> dict[str, Any]:
         fields = super().to_fields(config)  # transformers takes null for a rotation of its own

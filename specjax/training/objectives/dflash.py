@@ -77,13 +77,13 @@ class DFlashObjective(FeatureDrafting[DFlash]):
         batch: TrainingBatch,
         key: jax.Array | None,
     ) -> list[Step]:
-        said, mask = run_teacher(model, frozen, batch), batch["mask"]
+        teacher, mask = run_teacher(model, frozen, batch), batch["mask"]
         count = min(self.anchors, mask.shape[1])
         if key is None:
             anchors, real = evenly(mask, count)
         else:
             anchors, real = at_random(mask, count, row_keys(key, batch))
-        given = batch["inputs"], said.features, said.cross, anchors, model.config.block_size
+        given = batch["inputs"], teacher.features, teacher.cross, anchors, model.config.block_size
         made = model.blocks(whole(params, frozen), *given, all_tokens=True)
         corrected = model.config.correction is not None
 
@@ -91,9 +91,9 @@ class DFlashObjective(FeatureDrafting[DFlash]):
             # The target's distribution of token `number` of a draft is at the token before it.
             at = anchors + number
             inside = jnp.take_along_axis(mask, at, axis=1, mode="fill", fill_value=False)
-            p = jnp.take_along_axis(said.p, at[..., None], axis=1, mode="clip")
-            best = jnp.take_along_axis(said.best, at, axis=1, mode="clip")
-            labels = jnp.take_along_axis(said.labels, at, axis=1, mode="clip")
+            p = jnp.take_along_axis(teacher.p, at[..., None], axis=1, mode="clip")
+            best = jnp.take_along_axis(teacher.best, at, axis=1, mode="clip")
+            labels = jnp.take_along_axis(teacher.labels, at, axis=1, mode="clip")
             base = made.base[:, :, number] if corrected else None
             confidence = None if made.confidence is None else made.confidence[:, :, number]
             logits = made.logits[:, :, number]

@@ -44,10 +44,10 @@ class EagleObjective(FeatureDrafting[Eagle]):
         batch: TrainingBatch,
         key: jax.Array | None,
     ) -> list[Step]:
-        said, mask = run_teacher(model, frozen, batch), batch["mask"]
-        given = batch["inputs"], said.features, said.cross, self.steps
+        teacher, mask = run_teacher(model, frozen, batch), batch["mask"]
+        given = batch["inputs"], teacher.features, teacher.cross, self.steps
         logits = model.unrolled(whole(params, frozen), *given)
         return [
-            Step(said.p, said.best, said.labels, one, mask & shift_right(mask, step))
+            Step(teacher.p, teacher.best, teacher.labels, one, mask & shift_right(mask, step))
             for step, one in enumerate(logits)
         ]
