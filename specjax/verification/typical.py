@@ -57,8 +57,8 @@ class TypicalAcceptance(Rule):
 
 
 def typical_threshold(
-    p: Float[Array, "B K V"], epsilon: Float[Array, ""], delta: Float[Array, ""]
-) -> Float[Array, "B K"]:
+    p: Float[Array, "*B V"], epsilon: Float[Array, ""], delta: Float[Array, ""]
+) -> Float[Array, "*B"]:
     """The probability [B, K] above which tokens stand, from p [B, K, V]."""
     entropy = -jnp.sum(jax.scipy.special.xlogy(p, p), axis=-1)
     return jnp.minimum(epsilon, delta * jnp.exp(-entropy))

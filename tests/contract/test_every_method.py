@@ -104,7 +104,8 @@ def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0, settings=Non
         if isinstance(strategy.drafter, DraftHeads):
             params = PARAMS | {"heads": heads(strategy.drafter.sequential)}
         else:
-            kind, corrected = getattr(strategy.drafter, "drives", Eagle), strategy.drafter.corrected
+            kind = getattr(strategy.drafter, "drives", Eagle)
+            corrected = getattr(strategy.drafter, "corrected", False)
             model, own = on_target(kind, corrected)
             models = MODELS[0], ("drafter", model)
             params = PARAMS | {"drafter": own}

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import pytest
-from drafter_files import DEPTH, READ, written
+from drafter_files import BLOCKS, DEPTH, READ, written
 
 import specjax
 from specjax.hf import heads
@@ -28,6 +28,7 @@ LIMIT = 12
 
 EAGLE = specjax.strategy(drafter="eagle", length=3)
 BLOCK = specjax.strategy(drafter="dflash", length=3)
+CORRECTED = specjax.strategy(drafter="dspark", length=3)
 HEADS = specjax.strategy(drafter="medusa", model="target", widths=(2, 1))
 
 
@@ -72,7 +73,8 @@ def test_the_targets_own_tokens_are_written(entry, tmp_path: Path) -> None:
         tables["heads"] = heads.load(folder)
     else:
         drafters["drafter"] = specjax.load(folder)
-    strategy = {"medusa": HEADS, "dflash": BLOCK}.get(entry["tensors"], EAGLE)
+    others = {"medusa": HEADS, "dflash": BLOCK} | dict.fromkeys(BLOCKS[1:], CORRECTED)
+    strategy = others.get(entry["tensors"], EAGLE)
     generator = specjax.Generator(target(), drafters, strategy, tables=tables, max_new_tokens=LIMIT)
     result = generator(PROMPTS)
     assert result.tokens == alone()

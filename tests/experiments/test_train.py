@@ -34,7 +34,8 @@ from specjax.runtime.errors import UserError
 
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"))
 WHOLE = ("align", "distill", "early_exit", "finetune", "scratch")
-QUICK = (*WHOLE, "blockwise", "dflash", "eagle", "medusa", "middle", "whisper")
+BLOCKS = ("dflash", "dflash2", "dspark", "jetspec")
+QUICK = (*WHOLE, *BLOCKS, "blockwise", "eagle", "medusa", "middle", "whisper")
 RUN_HERE = (*QUICK, "smollm2")
 
 
@@ -162,6 +163,10 @@ def test_heads_are_trained_and_draft(pair, tmp_path, trunk):
 TRAINED = {
     "eagle": ({}, {"objective__steps": 2}),
     "dflash": ({"block_size": 3, "num_decoder_layers": 1}, {"objective__anchors": 4}),
+    "dspark": (
+        {"block_size": 2, "anchor_first": True, "markov_rank": 4, "num_decoder_layers": 1},
+        {"objective__anchors": 4},
+    ),
 }
 """What makes feature drafters of two tokens."""
 
@@ -169,7 +174,8 @@ TRAINED = {
 @pytest.mark.parametrize("name", some_slow(tuple(TRAINED), "eagle"))
 def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd, name):
     more, changes = TRAINED[name]
-    shape = {"model_type": f"{name}_t5", "draft_vocab_size": 60, "d_model": 12, **more}
+    layers = {"dspark": "dflash"}.get(name, name)
+    shape = {"model_type": f"{layers}_t5", "draft_vocab_size": 60, "d_model": 12, **more}
     config = small(
         name, pair, model__shape=shape, optimizer__learning_rate=1e-2, optimizer__steps=8,
         evaluation__every=8, **changes,

@@ -37,4 +37,4 @@ def test_training_computes_the_same_block() -> None:
     features = np.pad(features, ((0, 0), (0, 1), (0, 0)), constant_values=7.0)
     blocks = jax.jit(model.blocks, static_argnums=5)
     made = blocks(params, tokens, features, None, last, model.config.block_size)
-    np.testing.assert_allclose(made[:, 0], wanted["logits"], rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(made.logits[:, 0], wanted["logits"], rtol=0, atol=TOLERANCE)
