@@ -39,7 +39,7 @@ def typical(
 
 
 def above(
-    logits: Float[Array, "... V"], epsilon: Float[Array, ...] | float
+    logits: Float[Array, "... V"], epsilon: Float[Array, " ..."] | float
 ) -> Bool[Array, "... V"]:
     """Tokens of at least this probability (Hewitt et al. 2022), the likeliest at least."""
     likeliest = logits == jnp.max(logits, axis=-1, keepdims=True)
@@ -54,7 +54,7 @@ def above_entropy(
     return above(logits, jnp.minimum(epsilon, jnp.sqrt(epsilon) * share)[..., None])
 
 
-def _entropy(logp: Float[Array, "... V"]) -> Float[Array, ...]:
+def _entropy(logp: Float[Array, "... V"]) -> Float[Array, " ..."]:
     """Entropy [...] of log-probabilities [..., V]."""
     return -jnp.sum(jnp.where(logp > -jnp.inf, jnp.exp(logp) * logp, 0.0), axis=-1)
 
@@ -121,7 +121,7 @@ def at_temperature(given: Sampling, temperature: float) -> Sampling:
     return given.replace(temperature=jnp.float32(temperature), greedy=False)
 
 
-def argmax(logits: Float[Array, "... V"]) -> Int[Array, ...]:
+def argmax(logits: Float[Array, "... V"]) -> Int[Array, " ..."]:
     """Ids [...] int32 of the largest of logits [..., V], the lowest on ties.
 
     A maximum and a search for it: XLA's own argmax, one fused reduction over pairs, is not
@@ -217,7 +217,7 @@ def _reached(weights: Float[Array, "B N"], uniform: Float[Array, " B"]) -> Int[A
     return jnp.minimum(jnp.min(jnp.where(passed, places, len(places)), axis=-1), last)
 
 
-def confidence(logits: Float[Array, "... V"]) -> Float[Array, ...]:
+def confidence(logits: Float[Array, "... V"]) -> Float[Array, " ..."]:
     """Largest plain (temperature 1) probability [...] of logits [..., V]."""
     return jnp.exp(jnp.max(logits, axis=-1) - jax.nn.logsumexp(logits, axis=-1))
 

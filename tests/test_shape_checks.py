@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+import pkgutil
 import subprocess
 import sys
+import types
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 import pytest
 from jaxtyping import TypeCheckError
-from shape_checks import CHECKED
+from shape_checks import CHECKED, has_shape
 
 from specjax.contracts.draft import Draft
 from specjax.contracts.rule import leading_run
@@ -28,6 +33,23 @@ print(json.dumps([count.tolist(), "beartype" in sys.modules]))
 """
 
 
+def checked_modules() -> Iterator[str]:
+    for name in CHECKED:
+        yield name
+        path = getattr(importlib.import_module(name), "__path__", [])
+        yield from (found.name for found in pkgutil.iter_modules(path, f"{name}."))
+
+
+def annotations(module: types.ModuleType) -> Iterator[str]:
+    """Those of the functions and methods that a module defines."""
+    for one in vars(module).values():
+        members = vars(one).values() if inspect.isclass(one) else [one]
+        for member in members:
+            function = getattr(member, "fget", getattr(member, "__func__", member))
+            if inspect.isfunction(function) and function.__module__ == module.__name__:
+                yield from function.__annotations__.values()
+
+
 def test_arguments_of_another_shape_or_dtype_are_caught():
     for length in (jnp.ones(1, jnp.int32), jnp.ones((2, 1), jnp.int32), jnp.ones(2)):
         with pytest.raises(TypeCheckError, match="length"):
@@ -43,6 +65,16 @@ def test_results_of_another_shape_are_caught():
     draft = Draft.chain(jnp.ones((2, 3), jnp.int32)).replace(parents=jnp.ones(2, jnp.int32))
     with pytest.raises(TypeCheckError, match="return value"):
         _ = draft.tree_parents
+
+
+def test_every_shape_is_valid():
+    """One that is not would be passed over without a word."""
+    count = 0
+    for module in map(importlib.import_module, checked_modules()):
+        for hint in annotations(module):
+            if "[Array, " in str(hint):
+                count += has_shape(eval(hint, vars(module)))
+    assert count > 500
 
 
 def test_rows_may_be_mapped_over():

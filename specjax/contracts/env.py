@@ -48,7 +48,7 @@ class Bound:
     def output(self, normed: Float[Array, "... D"]) -> Float32[Array, "... V"]:
         return self.model.output(self.params, normed)
 
-    def embed(self, tokens: Int[Array, ...]) -> Float[Array, "... D"]:
+    def embed(self, tokens: Int[Array, " ..."]) -> Float[Array, "... D"]:
         return self.model.embed(self.params, tokens)
 
 

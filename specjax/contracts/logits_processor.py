@@ -112,7 +112,7 @@ class BoundProcessors:
         return bool(self.rows)
 
     def after_paths(
-        self, logits: Float[Array, "B T V"], path: Int[Array, "B T D"], depth: Int[Array, ...]
+        self, logits: Float[Array, "B T V"], path: Int[Array, "B T D"], depth: Int[Array, " ..."]
     ) -> Float[Array, "B T V"]:
         """Processes logits [B, T, V] after the first `depth` [B, T] tokens of path [B, T, D]."""
         if not self:

@@ -131,7 +131,7 @@ class LanguageModel(Protocol):
         """The other half: float32 logits [..., V] of normed states [..., D]."""
         ...
 
-    def embed(self, params: Params, tokens: Int[Array, ...]) -> Float[Array, "... D"]:
+    def embed(self, params: Params, tokens: Int[Array, " ..."]) -> Float[Array, "... D"]:
         """Embeddings [..., D] of the decoder's tokens [...], without positions."""
         ...
 

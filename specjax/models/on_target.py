@@ -224,7 +224,7 @@ class OnTargetModule(nn.Module, Generic[Config]):
         if not c.tied_head:
             self.head = Dense(c.draft_vocab, c.dtype)
 
-    def embed(self, tokens: Int[Array, ...]) -> Float[Array, "... W"]:
+    def embed(self, tokens: Int[Array, " ..."]) -> Float[Array, "... W"]:
         return self.embedding[tokens].astype(self.config.dtype)
 
     def drafted_logits(self, states: Float[Array, "... D"]) -> Float32[Array, "... U"]:

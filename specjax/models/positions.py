@@ -96,7 +96,7 @@ class Rope:
         return self.width * math.log(ratio) / (2.0 * math.log(self.theta))
 
     def angles(
-        self, position: Int[Array, ...], length: Int[Array, ...] | int
+        self, position: Int[Array, " ..."], length: Int[Array, " ..."] | int
     ) -> Float32[Array, "... R"]:
         """Rotation [..., d / 2] of each position; `length`, broadcast to it, counts the tokens
         that the row held when the position was rotated and matters to the dynamic and longrope
@@ -115,7 +115,7 @@ class Rope:
 
 
 def compute_angles(
-    ropes: Sequence[Rope | None], position: Int[Array, ...], length: Int[Array, ...] | int
+    ropes: Sequence[Rope | None], position: Int[Array, " ..."], length: Int[Array, " ..."] | int
 ) -> list[Float32[Array, "... R"] | None]:
     """`Rope.angles` of each layer, made once for all that rotate alike; None: not rotated."""
     made: dict[Rope | None, jax.Array] = {
@@ -169,7 +169,7 @@ class Sinusoids:
         waves = (BASE ** -(np.arange(sines) * step)).astype(np.float32)
         return waves, waves[: self.width // 2]
 
-    def __call__(self, position: Int[Array, ...]) -> Float32[Array, "... D"]:
+    def __call__(self, position: Int[Array, " ..."]) -> Float32[Array, "... D"]:
         """Embeddings [..., D] float32 of positions [...]."""
         sines, cosines = (position[..., None] * waves for waves in self._waves)
         made = jnp.concatenate([jnp.sin(sines), jnp.cos(cosines)], axis=-1)
