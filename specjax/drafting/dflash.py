@@ -24,7 +24,7 @@ from specjax.contracts.spec import Call
 from specjax.drafting.chain import Progress
 from specjax.drafting.nodes import Nodes
 from specjax.drafting.on_target import OnTarget, TargetStates
-from specjax.models.base import Cache
+from specjax.models.base import Cache, Params
 from specjax.models.dflash import DFlash as Model
 from specjax.models.vocabularies import unwrap
 
@@ -95,7 +95,7 @@ class DFlash(Block):
         return self.after(caches, state, context), {}, {}
 
 
-class Corrected(struct.PyTreeNode):
+class CorrectedBlock(struct.PyTreeNode):
     """A block, and what its correction knows of the tokens that were drafted so far."""
 
     cache: Cache
@@ -126,20 +126,21 @@ class DSpark(Block):
 
     def open(
         self, env: Env, caches: Caches, memory: TargetStates, context: Context
-    ) -> tuple[jax.Array, Corrected]:
+    ) -> tuple[jax.Array, CorrectedBlock]:
         block, cache = self.block(env, caches, memory, context)
-        bound, model = env[self.model], self._feature_drafter(env)
-        assert isinstance(model, Model)
-        logits, hidden, cache = model.draft_block(bound.params, cache, block)
+        model, params = self._model(env)
+        logits, hidden, cache = model.draft_block(params, cache, block)
         size = model.config.correction.state_size if model.config.correction else 0
         count = len(self.shape.inner) + 1 if self.shape else self.depth
         states = jnp.zeros((len(block), count, size), hidden.dtype)
-        opened = Corrected(cache, logits, hidden, states, None)
+        opened = CorrectedBlock(cache, logits, hidden, states, None)
         first = jnp.zeros((len(block), 1, size), hidden.dtype)
         corrected, opened = self._correct(env, opened, block[:, :1], first, 0, 0)
         return corrected[:, 0], opened
 
-    def feed(self, env: Env, state: Corrected, nodes: Nodes) -> tuple[jax.Array, Corrected]:
+    def feed(
+        self, env: Env, state: CorrectedBlock, nodes: Nodes
+    ) -> tuple[jax.Array, CorrectedBlock]:
         if nodes.numbers is None or nodes.parents is None:
             before = jax.lax.dynamic_slice_in_dim(state.states, nodes.depth - 1, 1, axis=1)
             return self._correct(env, state, nodes.tokens, before, nodes.depth, nodes.depth)
@@ -149,25 +150,24 @@ class DSpark(Block):
     def _correct(
         self,
         env: Env,
-        state: Corrected,
+        state: CorrectedBlock,
         tokens: jax.Array,
         before: jax.Array,
         place: jax.Array | int,
         first: Any,
-    ) -> tuple[jax.Array, Corrected]:
+    ) -> tuple[jax.Array, CorrectedBlock]:
         """Logits [B, m, V] of a place after tokens [B, m], whose states were `before` [B, m, J].
 
         The new states are those of the distributions from number `first` on.
         """
-        bound, model = env[self.model], self._feature_drafter(env)
-        assert isinstance(model, Model)
+        model, params = self._model(env)
 
         def of_place(values: jax.Array) -> jax.Array:
             one = jax.lax.dynamic_slice_in_dim(values, place, 1, axis=1)
             return jnp.broadcast_to(one, (*tokens.shape, one.shape[-1]))
 
         logits, after, confidence = model.correct(
-            bound.params,
+            params,
             state.cache,
             of_place(state.logits),
             of_place(state.hidden),
@@ -175,17 +175,29 @@ class DSpark(Block):
             before,
             jnp.broadcast_to(jnp.asarray(place, jnp.int32), tokens.shape),
         )
+        logits = logits[..., : env[self.model].info.vocab_size]  # ids that all models have
         states = jax.lax.dynamic_update_slice_in_dim(state.states, after, first, axis=1)
         if confidence is not None:
             confidence = None if self.shape else confidence[:, 0]
         return logits, state.replace(states=states, confidence=confidence)
 
-    def estimate_acceptance(self, logits: jax.Array, state: Corrected) -> jax.Array:
+    def _model(self, env: Env) -> tuple[Model, Params]:
+        """The model itself, with all its ids, and its parameters."""
+        model = self._feature_drafter(env)
+        assert isinstance(model, Model)
+        return model, env[self.model].params
+
+    def estimate_acceptance(self, logits: jax.Array, state: CorrectedBlock) -> jax.Array:
         if state.confidence is None:
             return super().estimate_acceptance(logits, state)
         return state.confidence
 
     def close(
-        self, env: Env, caches: Caches, state: Corrected, context: Context, drafted: Progress | None
+        self,
+        env: Env,
+        caches: Caches,
+        state: CorrectedBlock,
+        context: Context,
+        drafted: Progress | None,
     ) -> tuple[Caches, dict[str, jax.Array], Log]:
         return self.after(caches, state.cache, context), {}, {}

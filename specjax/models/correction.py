@@ -26,17 +26,12 @@ from flax import struct
 
 from specjax.models.layers import MASKED, Dense
 
-KINDS = ("markov", "gated", "rnn", "gru", "selector")
-
-STATEFUL = ("rnn", "gru")
-"""Kinds whose state tells more than the token before."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Correction:
     """Shape of a correction."""
 
-    kind: str  # one of `KINDS`
+    kind: str  # markov, gated, rnn, gru or selector
     rank: int  # r
     hidden: int = 0  # J of a GRU; of an RNN it is the rank
     candidates: int = 0  # tokens that a selector chooses among

@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import drafted
-from feature_drafters import CORRECTIONS, IDS, fresh_blocks, setting, states
+from decodes import drafted, run, texts
+from feature_drafters import CORRECTIONS, IDS, PROMPTS, fresh_blocks, setting, states
 
 import specjax
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.dflash import DFlash, DSpark
 from specjax.models.dflash import DFlash as Model
+from specjax.models.vocabularies import SharedVocabulary
 
 LENGTH = 3
 SETTINGS = {
@@ -193,3 +194,18 @@ def test_a_causal_block_does_not_see_later_places():
         same = np.array_equal(logits[:, :2], others[:, :2])
         assert same == causal
         assert not np.array_equal(logits[:, 2], others[:, 2])
+
+
+def test_ids_that_not_all_models_have_are_cut_off():
+    """Of models padded differently the ids that all have are decoded: no others are drafted."""
+    changes = SETTINGS["markov"]
+    models, params = setting("llama", Model, **changes)
+    shared = tuple((name, SharedVocabulary(model, 11)) for name, model in models)
+    for fields in ({"length": LENGTH}, {"widths": (2, 2)}):
+        strategy = specjax.strategy(drafter="dspark", temperature=1.0, **fields)
+        written = texts(run(shared, params, strategy, PROMPTS, 14))
+        assert max(map(max, written)) < 11
+        baseline = specjax.autoregressive(temperature=0.0)
+        greedy = specjax.strategy(drafter="dspark", temperature=0.0, **fields)
+        one, other = (texts(run(shared, params, s, PROMPTS, 14)) for s in (baseline, greedy))
+        assert one == other
