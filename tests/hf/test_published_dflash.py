@@ -16,7 +16,6 @@ from safetensors.numpy import load_file
 
 from specjax.hf import export as exporting
 from specjax.hf import huggingface
-from specjax.hf.families.corrections import MARKOV as MARKOV_HEADS
 from specjax.hf.families.dflash_published import PublishedDFlash
 from specjax.hf.huggingface import load, parse_config
 from specjax.models.convolution import Convolution
@@ -60,8 +59,6 @@ def test_layers_that_are_not_named_are_at_equal_distances(
     assert config.features == tuple(number + 1 for number in ids)
 
 
-MARKOV = tuple(MARKOV_HEADS.values())
-
 REFUSED = [
     (
         {},
@@ -70,6 +67,7 @@ REFUSED = [
     ),
     ({"causal": True}, {"is_causal": False}, "is_causal is False and causal is True; .* agree"),
     ({"selector_rank": 8, "markov_rank": 8}, {}, "markov_rank is 8 and selector_rank is 8; .* one"),
+    ({"markov_rank": 8}, {"markov_rank": 4}, "markov_rank is 4 and 8 in dflash_config; .* agree"),
     ({"conv_kernel_size": 2, "conv_group_size": 7}, {}, "conv_group_size is 7; it must divide"),
     ({"mask_token_id": None}, {}, "mask_token_id is None; it must be an id of the target, from 0"),
     ({"mask_token_id": 96}, {}, "mask_token_id is 96; .* from 0 to 95"),
@@ -171,11 +169,9 @@ def test_drafters_with_masks_of_their_own_are_not_exported() -> None:
 
 @pytest.mark.parametrize("kind", CORRECTIONS)
 @pytest.mark.parametrize("anchor_first", [False, True])
-def test_a_correction_is_written_as_published_and_read_again(kind, anchor_first, tmp_path) -> None:
-    """Domino says where its places begin, DSpark's class does; DFlash 2's have one convention."""
-    family = "dflash"
-    if (kind == "selector") == anchor_first or (kind in MARKOV and not anchor_first):
-        family = "dflash_llama"  # which no published layout has
+@pytest.mark.parametrize("family", ["dflash", "dflash_llama"])
+def test_a_correction_is_written_and_read_again(family, kind, anchor_first, tmp_path) -> None:
+    """In the published layout and in that of drafters which are made here."""
     correction = CORRECTIONS[kind]
     changes = {"correction": correction, "anchor_first": anchor_first}
     if kind == "selector":

@@ -7,6 +7,7 @@ and output layer are the target's, and a mask is one of its tokens
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -61,6 +62,8 @@ ARCHITECTURES = (
 """Names of such layers by z-lab, SpecForge, AngelSlim, NeMo Automodel and DeepSpec."""
 
 PROJECTORS = "dflash", "dspark", "domino", "causal_v5"
+PROJECTOR_OF = {DSPARK[0]: "dspark", "DominoDraftModel": "domino"}
+"""What SpecForge's classes are told apart by."""
 
 
 def _layers() -> Field:
@@ -159,14 +162,15 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
         # The target sets the end tokens: here in training, elsewhere when both are fitted.
         named = (hf if fields["model_type"] == FAMILY else {}) | {"model_type": FAMILY}
         own = read(Schema(corrections.FIELDS), _corrections(hf))
+        windows = _windows(fields, hf)
         made = self.build(
             fields,
             named,
             None,
             dtype,
             anchor_first=_anchor_first(hf, inside),
-            is_causal=_causal(fields, inside, bool(_windows(fields, hf))),
-            windows=_windows(fields, hf),
+            is_causal=_causal(fields, inside, bool(windows)),
+            windows=windows,
             correction=corrections.read_correction(own),
             convolution=corrections.read_convolution(own, fields["hidden_size"] or 0),
             logit_multiplier=inside["output_multiplier"],
@@ -204,7 +208,9 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
             words |= {"sliding_window": max(config.windows), "use_sliding_window": True}
         if config.is_causal is not None:
             words["is_causal"] = config.is_causal
-        if config.anchor_first and config.correction and config.correction.kind == "gru":
+        if words["architectures"][0] in PROJECTOR_OF:
+            nested_fields["projector_type"] = PROJECTOR_OF[words["architectures"][0]]
+        if config.anchor_first and words["architectures"][0] not in DSPARK:
             nested_fields["shift_label"] = True
         if config.logit_multiplier != 1.0:
             nested_fields["output_multiplier"] = config.logit_multiplier
@@ -233,8 +239,9 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
 def _corrections(hf: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of corrections, which are in `dflash_config` or next to it."""
     inside = hf.get("dflash_config") or {}
-    both = {**hf, **inside}
-    return {name: both[name] for name in corrections.FIELDS if both.get(name) is not None}
+    read_field = functools.partial(read_agreeing, where="dflash_config")
+    both = {name: read_field(name, hf.get(name), inside.get(name)) for name in corrections.FIELDS}
+    return {name: value for name, value in both.items() if value is not None}
 
 
 def _anchor_first(hf: Mapping[str, Any], inside: Mapping[str, Any]) -> bool:
