@@ -143,6 +143,8 @@ CUT = {"min_p": 0.35, "typical_p": 0.6, "epsilon_cutoff": 0.12, "eta_cutoff": 0.
 RULES_KEEPING = [  # of chains and of trees
     ("neural", "block"), ("neural", "lossless"),
     ("neural tree", "traversal"), ("neural tree", "lossless"),
+    ("dspark", "block"), ("dspark", "lossless"), ("dspark tree", "traversal"),
+    ("dflash best", "traversal"), ("dflash best", "lossless"),
 ]  # fmt: skip
 
 
