@@ -32,9 +32,10 @@ from specjax.decoding.summary import summarize
 from specjax.experiments.config.command_line import parse as parse_config
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.checks import check_decode
+from specjax.experiments.decode.model_costs import label
 from specjax.experiments.decode.pricing import Pricing
 from specjax.experiments.decode.records import Measured, Prices, loop_seconds_per_token
-from specjax.experiments.decode.results import find_baseline, label, price_work
+from specjax.experiments.decode.results import find_baseline, price_work
 from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.experiments.pairs import load_pair

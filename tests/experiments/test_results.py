@@ -11,7 +11,7 @@ import pytest
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
 from specjax.experiments.config.defaults import decode_config
-from specjax.experiments.decode.results import part_prices
+from specjax.experiments.decode.model_costs import part_prices
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
 from specjax.models.positions import Rope

@@ -9,12 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from specjax.contracts.drafter import Drafter
-from specjax.decoding.strategy import Settings, Strategy
+from specjax.decoding.strategy import Strategy
 from specjax.decoding.summary import summarize
 from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.experiments.decode.data import collect_references
 from specjax.experiments.decode.evaluation import evaluate_strategies
+from specjax.experiments.decode.model_costs import (
+    cost_entries,
+    models,
+    one_token_steps,
+    part_prices,
+    prompt_lengths,
+    rooflines,
+)
 from specjax.experiments.decode.records import (
     Measured,
     Prices,
@@ -27,23 +34,21 @@ from specjax.experiments.decode.records import (
 )
 from specjax.experiments.decode.session import Session
 from specjax.experiments.decode.show import show
-from specjax.experiments.decode.strategies import BASELINE, describe_cuts
+from specjax.experiments.decode.strategies import BASELINE
 from specjax.experiments.workdir import file_stamps
-from specjax.measuring.cost import Costs, standardized_walltime_improvement
+from specjax.measuring.cost import standardized_walltime_improvement
 from specjax.measuring.environment import environment
 from specjax.measuring.in_place import sum_work
-from specjax.measuring.roofline import copy_bandwidth, roofline, step_bytes
 from specjax.measuring.walltime import Priced, predict_speedups, time_spent
 from specjax.metrics.bild_counters import handovers, replaced_tokens
 from specjax.metrics.groups import add_speedups, by_group
 from specjax.metrics.metric import get_metric
-from specjax.metrics.operations import idle_weights, operations, transformer_shape
+from specjax.metrics.operations import operations
 from specjax.metrics.statistics import draws, interval
 from specjax.metrics.statistics import seconds_per_token as drawn_times
 from specjax.metrics.text import rounds_of_text
 from specjax.metrics.ties import divergence, near_ties
 from specjax.metrics.traces import (
-    Rounds,
     acceptance,
     arm_figures,
     collect_rounds,
@@ -51,7 +56,6 @@ from specjax.metrics.traces import (
     round_figures,
 )
 from specjax.metrics.trees import by_rank
-from specjax.models.small_weights import count_numbers
 from specjax.reporting.exports import write_tables
 from specjax.reporting.report import write_report
 from specjax.runtime.files import replacing, write_json, write_jsonl
@@ -108,62 +112,6 @@ def write(
     write_json(workdir / "results.json", content)
     show(content, workdir)
     return content
-
-
-def cost_entries(costs: dict[Settings, Costs], target: str) -> dict[str, Any]:
-    """Measured costs of calls, by sampling settings and model."""
-    return {label(settings): measured.entries(target) for settings, measured in costs.items()}
-
-
-def label(settings: Settings) -> str:
-    """Sampling settings in words: `greedy`, or `T=0.7, top-k 40`."""
-    temperature, top_k, top_p, *_ = settings
-    if temperature == 0:
-        return "greedy"
-    cuts = [f"top-k {top_k}"] * (top_k > 0) + [f"top-p {top_p:g}"] * (top_p < 1)
-    return ", ".join([f"T={temperature:g}", *cuts, *describe_cuts(settings)])
-
-
-def one_token_steps(costs: dict[Settings, Costs]) -> dict[str, float]:
-    """Milliseconds of every model's one-token call, greedy where timed."""
-    sampled_first = sorted(costs, reverse=True)
-    return {
-        part: ms for settings in sampled_first for part, ms in costs[settings].one_token.items()
-    }
-
-
-def models(session: Session, steps: dict[str, float]) -> dict[str, Any]:
-    """Size and measured one-token cost of each model."""
-    return {
-        name: {
-            "parameters": count_numbers(entry.params),
-            "step_ms": steps.get(name, 0.0),
-        }
-        for name, entry in session.pair.members.items()
-    }
-
-
-def part_prices(session: Session, drafter: Drafter) -> dict[str, float]:
-    """The price of a call of each model: `config.prices`, or its number of parameters.
-
-    Inactive experts do not count. A drafter's early exits cost the share of parameters below the
-    exit layer, a read-out the share of the output matrix.
-    """
-    sizes = {
-        name: count_numbers(entry.params) - idle_weights(entry.model)
-        for name, entry in session.pair.members.items()
-    }
-    prices: dict[str, float] = session.config.prices.to_dict() or dict(sizes)
-    for call in drafter.spec.calls:
-        shape = transformer_shape(session.pair.members[call.model].model)
-        if call.exit is not None:
-            rest = shape.between(call.exit, shape.layers)
-            above = rest.decoder_weights - rest.idle_weights
-            prices[call.part] = prices[call.model] * (1 - above / sizes[call.model])
-        elif call.read_out:
-            matrix = shape.d_model * shape.vocab
-            prices[call.part] = prices[call.model] * matrix / sizes[call.model]
-    return prices
 
 
 def find_baseline(strategy: Strategy, strategies: Mapping[str, Strategy]) -> str:
@@ -268,39 +216,6 @@ def speedup_bounds(entry: Measured, base: Measured, seed: int) -> dict[str, floa
     )
     low, high = interval(next(times) / next(times))
     return {"speedup_low": low, "speedup_high": high}
-
-
-def prompt_lengths(session: Session) -> np.ndarray:
-    """Length [N] of every example's prompt: tokens, or encoder states of audio input."""
-    frames = session.pair.target.model.info.frames
-    return np.array([len(prompt) for prompt in session.prompts]) // (frames.stride if frames else 1)
-
-
-def rooflines(session: Session, baseline: Rounds, steps: dict[str, float]) -> dict[str, Any] | None:
-    """The memory bound on the one-token step of each model that ran.
-
-    Uses the mean cache length of the target decoding `alone`. None on a mesh, where a device holds
-    only a part of a model.
-    """
-    if any(entry.mesh for entry in session.pair.members.values()):
-        return None
-    rows, _ = np.nonzero(baseline.ran)
-    cached = (
-        float(np.mean(baseline.begin[rows] + baseline.started[baseline.ran] - 1))
-        if len(rows)
-        else 0.0
-    )
-    source = float(prompt_lengths(session).mean())
-    bandwidth = copy_bandwidth()
-    return {
-        name: roofline(
-            step_bytes(session.pair.members[name].model, session.config.batch_size, cached, source),
-            bandwidth,
-            step,
-        )
-        for name, step in steps.items()
-        if name in session.pair.members
-    }
 
 
 def texts(session: Session, measured: dict[str, Measured]) -> list[dict[str, Any]]:

@@ -11,9 +11,9 @@ from specjax.contracts.spec import parts
 from specjax.data.batching import Batch
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.experiments.decode import job as decode
+from specjax.experiments.decode.model_costs import cost_entries
 from specjax.experiments.decode.pricing import call_times
 from specjax.experiments.decode.records import loop_seconds_per_token
-from specjax.experiments.decode.results import cost_entries
 from specjax.experiments.decode.session import Session
 from specjax.experiments.recipes.trees import WIDE
 from specjax.experiments.tune.space import Space

@@ -17,7 +17,7 @@ from specjax.data.batching import Batch
 from specjax.decoding.summary import summarize
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.data import collect_references
-from specjax.experiments.decode.results import part_prices
+from specjax.experiments.decode.model_costs import part_prices
 from specjax.experiments.decode.session import Session
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.experiments.tune.space import Space, round_sizes
