@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -59,8 +60,8 @@ def test_a_random_model_touches_nearly_as_many_experts_as_predicted(
     )  # fmt: skip
     params = model.init(jax.random.key(0))
     params["embedding"] *= scale
-    tokens = np.random.default_rng(1).integers(0, 500, (256, 8)).astype(np.int32)
-    length = np.full(256, 8, np.int32)
+    tokens = jnp.array(np.random.default_rng(1).integers(0, 500, (256, 8)), jnp.int32)
+    length = jnp.full(256, 8, jnp.int32)
 
     def chosen_by(module: nn.Module, _: str) -> bool:
         return isinstance(module, Router)

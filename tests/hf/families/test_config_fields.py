@@ -570,7 +570,7 @@ def test_yarn_keeps_fast_waves_divides_slow_ones_and_sharpens_attention() -> Non
 def test_longrope_turns_to_the_long_factors_beyond_the_trained_length() -> None:
     rope = shape("llama", rope_scaling=LONG).rope
     plain = Rope(rope.width, rope.theta).frequencies()
-    at = jnp.array([10.0])
+    at = jnp.array([10])
     np.testing.assert_allclose(rope.angles(at, 16)[0], 10 * plain / [1.0, 1.5, 2.0], 1e-6)
     np.testing.assert_allclose(rope.angles(at, 17)[0], 10 * plain / [2.0, 3.0, 4.0], 1e-6)
     assert rope.attention == pytest.approx(np.sqrt(1 + np.log(64 / 16) / np.log(16)))
