@@ -52,6 +52,7 @@ from specjax.hf.families.schema import (
     read,
     size,
 )
+from specjax.hf.families.speculators import describe_proposal, read_target_name
 from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.on_target import USUAL
 
@@ -311,7 +312,7 @@ class Eagle3Speculators(_Published):
         with part("transformer_layer_config"):
             layer = read(self.layer, words, GENERATION)
             made = self.drafter(fields, layer, layer["model_type"] == "qwen3", dtype)
-        return dataclasses.replace(made, target_name=_verifier(fields["speculators_config"]))
+        return dataclasses.replace(made, target_name=read_target_name(fields["speculators_config"]))
 
     def config_to_hf(self, config: EagleCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         layer, ends = self.layer_to_hf(config)
@@ -325,30 +326,6 @@ class Eagle3Speculators(_Published):
             "embed_requires_grad": False,
             "tie_word_embeddings": False,
             "transformer_layer_config": layer,
-            "speculators_config": _proposal(config.target_name),
+            "speculators_config": describe_proposal("eagle3", SPECULATED, config.target_name),
         }
         return words | _norms_to_hf(config), ends
-
-
-def _verifier(words: Any) -> str:
-    """The name of the target in `speculators_config`; empty where there is none."""
-    try:
-        return words["verifier"]["name_or_path"] or ""
-    except (KeyError, TypeError):
-        return ""
-
-
-def _proposal(target_name: str) -> dict[str, Any]:
-    """`speculators_config`: the default draft settings of an engine."""
-    greedy = {
-        "proposal_type": "greedy",
-        "speculative_tokens": SPECULATED,
-        "verifier_accept_k": 1,
-        "accept_tolerance": 0.0,
-    }
-    return {
-        "algorithm": "eagle3",
-        "default_proposal_method": "greedy",
-        "proposal_methods": [greedy],
-        "verifier": {"name_or_path": target_name or None, "architectures": []},
-    }
