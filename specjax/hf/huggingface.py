@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 from specjax.checks import parse_weights
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.config_json import read_json
+from specjax.hf.draftable import refuse_other_ids
 from specjax.hf.embeddings import (
     add_embedding,
     drop_copied_head,
@@ -128,6 +129,7 @@ def load(
     others = {tensor: place for tensor, place in files.items() if tensor not in used}
     refuse_extra(path, others, names, family.ignored)
     refuse_differing_copies(path, files, names)
+    refuse_other_ids(path, files, params, family.draftable)
     original = {} if is_gguf(path) else family.export_base(_files(path)[0])
     return Checkpoint(model, params, path, read_generation(path, request), original)
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from specjax.hf.families.schema import format_value
+from specjax.hf.families.speculators import TYPE
 
 READ = "EAGLE-3, DFlash, DSpark, DFlash 2, Domino and Medusa's heads"
 
@@ -27,6 +28,9 @@ ARCHITECTURES = {
 }
 """Names of classes in `architectures`, as patterns."""
 
+SPECULATORS_READ = ("eagle3",)
+"""Values of `speculators_model_type` that a family claims."""
+
 SPECULATORS = {
     "dspark": "DSpark in the layout of vLLM's speculators",
     "dflash2": "DFlash 2 in the layout of vLLM's speculators",
@@ -37,7 +41,7 @@ SPECULATORS = {
     "mlp": "MLPSpeculator",
     "jetspec": "JetSpec",
 }
-"""Values of `speculators_model_type`."""
+"""Values of `speculators_model_type` that no family claims."""
 
 MODEL_TYPES = {
     r"mlp_speculator": "MLPSpeculator",
@@ -70,6 +74,11 @@ def refuse_unread(hf: Mapping[str, Any]) -> None:
             "does not"
             f" read; it reads {READ}"
         )
+    kind = hf.get(TYPE, SPECULATORS_READ[0])
+    if kind not in SPECULATORS_READ:
+        raise ValueError(
+            f"{TYPE} is {format_value(kind)}; it must be one of {', '.join(SPECULATORS_READ)}"
+        )
 
 
 def _formats(hf: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
@@ -78,7 +87,7 @@ def _formats(hf: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
         for pattern, name in ARCHITECTURES.items():
             if re.fullmatch(pattern, architecture):
                 yield "architectures", hf["architectures"], name
-    for field, named in (("speculators_model_type", SPECULATORS), ("model_type", MODEL_TYPES)):
+    for field, named in ((TYPE, SPECULATORS), ("model_type", MODEL_TYPES)):
         for pattern, name in named.items():
             if re.fullmatch(pattern, str(hf.get(field))):
                 yield field, hf[field], name

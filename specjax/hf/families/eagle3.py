@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from specjax.contracts.registry import FAMILIES
+from specjax.hf.families import speculators
 from specjax.hf.families.causal import ATTENTION, FEED_FORWARD, Decoder
 from specjax.hf.families.eagle3_fields import (
     COUNTS,
@@ -52,12 +53,9 @@ from specjax.hf.families.schema import (
     read,
     size,
 )
-from specjax.hf.families.speculators import describe_proposal, read_target_name
+from specjax.hf.families.speculators import DRAFTABLE, EMBEDDING, MAPPING
 from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.on_target import USUAL
-
-EMBEDDING, MAPPING, DRAFTABLE = "embed_tokens.weight", "d2t", "t2d"
-"""Tensors that a checkpoint may leave out: the last two where all ids can be drafted."""
 
 SPECULATED = 5
 """Draft length that an export proposes."""
@@ -68,7 +66,8 @@ def layers_after(ids: Sequence[int]) -> tuple[int, ...]:
 
     Two ways of counting are in use. vLLM and its speculators name how many layers have run;
     SpecForge names the last one that has, from 0 on. As in SGLang, a list that has layer 1 is
-    SpecForge's: no drafter reads the states after the first layer.
+    SpecForge's, also where such a file was converted: no EAGLE-3 drafter reads the states after
+    the first layer.
     """
     shift = 1 if min(ids) == 1 else 0
     return tuple(sorted(number + shift for number in ids))
@@ -92,12 +91,8 @@ class _Published(Decoder[EagleCausalConfig]):
         The target sets the end tokens: special tokens in published files are often wrong.
         """
         refuse_images(layer)
-        size, width = layer["vocab_size"], layer["hidden_size"]
-        drafted = fields["draft_vocab_size"] or size
-        if drafted > size:
-            raise ValueError(
-                f"draft_vocab_size is {drafted}; it must be at most vocab_size, {size}"
-            )
+        width = layer["hidden_size"]
+        drafted = speculators.drafted_ids(layer, fields["draft_vocab_size"])
         ids = fields["eagle_aux_hidden_state_layer_ids"]
         features = layers_after(ids) if ids else ()
         target = fields["target_hidden_size"] or width
@@ -127,10 +122,7 @@ class _Published(Decoder[EagleCausalConfig]):
                 f"num_hidden_layers is above 1: it has the tensor {second!r}, and drafters of"
                 " several layers are not supported"
             )
-        if config.draft_vocab < config.vocab_size and MAPPING not in tensors:
-            raise ValueError(
-                f"it lacks the tensor {MAPPING!r}, which maps its {config.draft_vocab} ids"
-            )
+        speculators.require_mapping(config.draft_vocab, config.vocab_size, tensors)
         if EMBEDDING not in tensors and config.embedding_width:
             raise ValueError(
                 f"it lacks the tensor {EMBEDDING!r}, and the target's embedding is"
@@ -161,11 +153,7 @@ class _Published(Decoder[EagleCausalConfig]):
         self, config: EagleCausalConfig, tensors: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
         """Which of the target's ids can be drafted."""
-        if MAPPING not in tensors:
-            return {}
-        can = np.zeros(config.vocab_size, bool)
-        can[tensors[MAPPING] + np.arange(config.draft_vocab)] = True
-        return {DRAFTABLE: can}
+        return speculators.draftable_ids(config.draft_vocab, config.vocab_size, tensors)
 
     def layer_to_hf(self, config: EagleCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         """The words of its layer, and its special tokens."""
@@ -281,38 +269,27 @@ class Eagle3Speculators(_Published):
             "speculators_config": raw(),
             "transformer_layer_config": raw(),
         },
-        COMMON
-        | {
-            "embed_requires_grad",
-            "has_no_defaults_at_init",
-            "speculators_version",
-            "tie_word_embeddings",
-        },
+        COMMON | speculators.HARMLESS | {"embed_requires_grad"},
         NOTHING,  # the exporter's own class, not one of transformers
     )
-    layer: ClassVar[Schema] = Schema(
-        LAYER | {"model_type": choice("llama", ("llama", "qwen3"))},
-        UNUSED | {"tie_word_embeddings"},
-        "llama",
-    )
+    layers: ClassVar[Mapping[str, Schema]] = {
+        kind: Schema(LAYER, UNUSED | {"tie_word_embeddings"}, kind) for kind in ("llama", "qwen3")
+    }
+    draftable = DRAFTABLE
 
     @classmethod
     def claims(cls, hf: Mapping[str, Any]) -> bool:
-        return "speculators_model_type" in hf
+        return hf.get(speculators.TYPE) == "eagle3"
 
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> EagleCausalConfig:
         fields = read(self.schema, hf, GENERATION)
-        words = fields["transformer_layer_config"]
-        if not isinstance(words, dict):
-            raise ValueError(
-                f"transformer_layer_config is {format_value(words)}; it must be an object"
-            )
-        with part("transformer_layer_config"):
-            layer = read(self.layer, words, GENERATION)
+        layer = speculators.read_layer(fields[speculators.LAYER], self.layers)
+        with part(speculators.LAYER):
             made = self.drafter(fields, layer, layer["model_type"] == "qwen3", dtype)
-        return dataclasses.replace(made, target_name=read_target_name(fields["speculators_config"]))
+        name = speculators.read_target_name(fields["speculators_config"])
+        return dataclasses.replace(made, target_name=name)
 
     def config_to_hf(self, config: EagleCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         layer, ends = self.layer_to_hf(config)
@@ -326,6 +303,8 @@ class Eagle3Speculators(_Published):
             "embed_requires_grad": False,
             "tie_word_embeddings": False,
             "transformer_layer_config": layer,
-            "speculators_config": describe_proposal("eagle3", SPECULATED, config.target_name),
+            "speculators_config": speculators.describe_proposal(
+                "eagle3", SPECULATED, config.target_name
+            ),
         }
         return words | _norms_to_hf(config), ends

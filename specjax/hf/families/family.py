@@ -108,6 +108,9 @@ class Family(Generic[Shape]):
     ignored: ClassVar[str] = r"$^"
     """Names that match hold nothing to load: buffers, second copies."""
 
+    draftable: ClassVar[str] = ""
+    """Name of a tensor that says of each id whether it can be drafted; empty: it is not read."""
+
     generation: ClassVar[Collection[str]] = ()
     """Fields of `generation_config.json` that no other family has; it reads what counts of them."""
 
