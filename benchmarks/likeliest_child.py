@@ -16,11 +16,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from specjax.sampling import largest
+from specjax.sampling import find_largest
 
 SEARCHES: dict[str, Callable[[jax.Array], jax.Array]] = {
     "nothing": lambda logits: logits[:, :1].astype(jnp.int32),
-    "search": lambda logits: largest(logits, 1),
+    "search": lambda logits: find_largest(logits, 1),
     "top-k": lambda logits: jax.lax.top_k(logits, 1)[1],
 }
 

@@ -26,7 +26,7 @@ from specjax.drafting.copying import MaxGram
 from specjax.measuring.stopwatch import Stopwatch, Timing
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
-from specjax.sampling import sampling
+from specjax.sampling import make_sampling
 from specjax.training import ngram
 
 VOCABULARY, PERIOD, DRAFTS = 8192, 200, 100
@@ -63,7 +63,7 @@ def draft_often(drafter: MaxGram, table: dict, tokens: jax.Array, length: jax.Ar
             limit=length + drafter.length,
             most=jnp.full(1, drafter.length, jnp.int32),
             active=jnp.ones(1, bool),
-            options=Options(sampling(0.0), {}),
+            options=Options(make_sampling(0.0), {}),
         )
         env = Env({"ngram": table}, ())
         draft, *_ = drafter.propose(env, {}, (), context, jax.random.split(KEY, 1))

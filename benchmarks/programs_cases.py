@@ -97,7 +97,7 @@ def example(drafter: str) -> dict[str, Any]:
         return TREES[drafter]
     entry = DRAFTERS[drafter]
     own = getattr(entry.cls, "rule_type", None)
-    rule = RULES[RULES.name_of(own)].example if own else {}
+    rule = RULES[RULES.get_name(own)].example if own else {}
     return {"drafter": drafter, **entry.example, **rule}
 
 

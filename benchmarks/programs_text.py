@@ -1,6 +1,6 @@
 """Programs as text that does not tell how their Python functions, files and values are called.
 
-A text is that of StableHLO, as `jax.stages.Lowered.join_as_text()` gives it. What is left of it are
+A text is that of StableHLO, as `jax.stages.Lowered.as_text()` gives it. What is left of it are
 operations in their order, with types, constants and attributes.
 """
 

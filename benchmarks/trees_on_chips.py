@@ -25,7 +25,7 @@ from specjax.accelerators.predict import Share, build_round
 from specjax.accelerators.program import WeightReads
 from specjax.contracts.drafter import Drafter
 from specjax.contracts.spec import Call
-from specjax.contracts.tree import depths_and_ranks
+from specjax.contracts.tree import compute_depths_and_ranks
 from specjax.drafting.neural import Neural
 from specjax.experiments.recipes.trees import ACCEPTANCE, SIZES, deepened
 from specjax.hf.huggingface import describe
@@ -89,7 +89,7 @@ def main() -> int:
     chains = {n: line(chain(n), Neural(n)) for n in range(1, len(table) + 1)}
     for nodes in SIZES:
         tree = best(table, nodes)
-        levels = max(depths_and_ranks(tree)[0]) + 1
+        levels = max(compute_depths_and_ranks(tree)[0]) + 1
         print(f"tree of {nodes} nodes: {line(tree, Neural(parents=tree))[1]}")
         print(f"  chain of {levels} tokens: {chains[levels][1]}")
     fastest = max(chains, key=chains.get)

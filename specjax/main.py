@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
             print(__doc__, help_text([arg for arg in argv if arg not in _SHORT_HELP]), sep="\n\n")
             return 0
         if "--helpfull" in argv[1:]:
-            print(__doc__, flags_text(), reference.help_text(*REGISTRIES), sep="\n")
+            print(__doc__, flags_text(), reference.format_help(*REGISTRIES), sep="\n")
             return 0
         request = parse(argv)
         if request.dry_run:

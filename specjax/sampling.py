@@ -1,9 +1,9 @@
-"""From logits to the distribution that is sampled, and draws from it (docs/methods/sampling.md).
+"""Sampling settings: adjusted distributions of logits, and draws (docs/methods/sampling.md).
 
-Which processors run is static, their numbers are traced: sweeping the temperature does not
-recompile. The order is temperature, top-k, top-p, the cuts of `CUTS`, softmax over what survives.
-A cut says of logits [..., V] which tokens [..., V] are kept; the most probable or, under typical
-sampling, the most typical one always is. A token at -inf was cut before and has probability 0.
+Which settings apply is static, their values are traced: another temperature does not recompile. The
+order is temperature, top-k, top-p, the cuts of `CUTS`, softmax over the remaining tokens. A cut
+returns which tokens [..., V] of logits [..., V] are kept; the most probable token, under typical
+sampling the most typical one, always is. A token at -inf was cut before and has probability 0.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Float32, Int, Key
 
 
-def above_share(
+def keep_above_share(
     logits: Float[Array, "... V"], min_p: Float[Array, ""] | float
 ) -> Bool[Array, "... V"]:
-    """Tokens of at least this share of the largest probability (Nguyen et al. 2024)."""
+    """Keeps tokens of at least `min_p` times the largest probability (Nguyen et al. 2024)."""
     probs = jax.nn.softmax(logits, axis=-1)
     return probs >= min_p * jnp.max(probs, axis=-1, keepdims=True)
 
 
-def typical(
+def keep_typical(
     logits: Float[Array, "... V"], typical_p: Float[Array, ""] | float
 ) -> Bool[Array, "... V"]:
-    """Tokens whose surprise is nearest to the entropy, until they sum to this probability.
+    """Keeps tokens with surprisal nearest to the entropy, up to mass `typical_p`.
 
-    Locally typical sampling (Meister et al. 2023). Tokens as near as the last one stay too.
+    Locally typical sampling (Meister et al. 2023). Ties with the last token are kept too.
     """
     logp = jax.nn.log_softmax(logits, axis=-1)
-    distance = jnp.abs(logp + _entropy(logp)[..., None])
+    distance = jnp.abs(logp + _compute_logp_entropy(logp)[..., None])
     order = jnp.argsort(distance, axis=-1, stable=True)
     mass = jnp.cumsum(jnp.take_along_axis(jnp.exp(logp), order, axis=-1), axis=-1)
     last = jnp.sum(mass < typical_p, axis=-1, keepdims=True, dtype=jnp.int32)
@@ -38,45 +38,51 @@ def typical(
     return distance <= jnp.take_along_axis(distance, last, axis=-1)
 
 
-def above(
+def keep_above(
     logits: Float[Array, "... V"], epsilon: Float[Array, " ..."] | float
 ) -> Bool[Array, "... V"]:
-    """Tokens of at least this probability (Hewitt et al. 2022), the likeliest at least."""
-    likeliest = logits == jnp.max(logits, axis=-1, keepdims=True)
-    return likeliest | (jax.nn.softmax(logits, axis=-1) >= epsilon)
+    """Keeps tokens of at least probability `epsilon`, and the most probable one.
+
+    Epsilon sampling (Hewitt et al. 2022).
+    """
+    most_probable = logits == jnp.max(logits, axis=-1, keepdims=True)
+    return most_probable | (jax.nn.softmax(logits, axis=-1) >= epsilon)
 
 
-def above_entropy(
+def keep_above_entropy(
     logits: Float[Array, "... V"], epsilon: Float[Array, ""] | float
 ) -> Bool[Array, "... V"]:
-    """Tokens above the lower of epsilon and sqrt(epsilon) exp(-entropy) (eta sampling, ibid.)."""
-    share = jnp.exp(-entropy(logits))
-    return above(logits, jnp.minimum(epsilon, jnp.sqrt(epsilon) * share)[..., None])
+    """Keeps tokens of at least probability min(epsilon, sqrt(epsilon) exp(-entropy)).
+
+    Eta sampling (Hewitt et al. 2022).
+    """
+    share = jnp.exp(-compute_entropy(logits))
+    return keep_above(logits, jnp.minimum(epsilon, jnp.sqrt(epsilon) * share)[..., None])
 
 
-def _entropy(logp: Float[Array, "... V"]) -> Float[Array, " ..."]:
-    """Entropy [...] of log-probabilities [..., V]."""
+def _compute_logp_entropy(logp: Float[Array, "... V"]) -> Float[Array, " ..."]:
+    """Computes the entropy [...] in nats of log-probabilities [..., V]."""
     return -jnp.sum(jnp.where(logp > -jnp.inf, jnp.exp(logp) * logp, 0.0), axis=-1)
 
 
 CUTS = {
-    "min_p": (above_share, 0.0),
-    "typical_p": (typical, 1.0),
-    "epsilon_cutoff": (above, 0.0),
-    "eta_cutoff": (above_entropy, 0.0),
+    "min_p": (keep_above_share, 0.0),
+    "typical_p": (keep_typical, 1.0),
+    "epsilon_cutoff": (keep_above, 0.0),
+    "eta_cutoff": (keep_above_entropy, 0.0),
 }
-"""Further cuts in their order: what stays, and the bound at which all tokens do."""
+"""Further cuts in order: the function, and the bound at which it keeps all tokens."""
 
 
 MOST_TOKENS = 2**31 - 1
-"""As many as no vocabulary has."""
+"""More tokens than any vocabulary has."""
 
 
 class Sampling(struct.PyTreeNode):
-    """How the next token is chosen from logits.
+    """Settings that turn logits into the distribution of the next token.
 
-    `greedy` (temperature 0) skips everything else. `top_k` is None where it does not apply;
-    `nucleus` says whether `top_p` does. `cuts` are the bounds of those of `CUTS` that apply.
+    With `greedy` (temperature 0) nothing else applies. `top_k` None is off; `nucleus` is whether
+    `top_p` applies; `cuts` are the bounds of the `CUTS` that apply.
     """
 
     temperature: jax.Array | float = 1.0
@@ -87,15 +93,15 @@ class Sampling(struct.PyTreeNode):
     cuts: dict[str, jax.Array | float] = struct.field(default_factory=dict)
 
 
-def sampling(
+def make_sampling(
     temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, **cuts: float
 ) -> Sampling:
-    """Checked settings: temperature 0 is greedy, top_k 0 and top_p 1 disable the truncation.
+    """Builds settings; temperature 0 is greedy, top_k 0 and top_p 1 are off.
 
-    `cuts` are bounds by the names of `CUTS`, which the fields of a strategy have checked.
+    `cuts` are bounds by name of `CUTS`, already checked as fields of a strategy.
 
     Raises:
-      ValueError: when a setting is out of range.
+      ValueError: if a setting is out of range.
     """
     if not 0.0 <= temperature < float("inf"):
         raise ValueError(f"temperature is {temperature}; it must be 0 (greedy) or positive")
@@ -114,18 +120,18 @@ def sampling(
     )
 
 
-def at_temperature(given: Sampling, temperature: float) -> Sampling:
-    """The same truncations at another temperature; 0 is greedy."""
+def replace_temperature(settings: Sampling, temperature: float) -> Sampling:
+    """Returns the settings with another temperature; 0 is greedy."""
     if temperature == 0.0:
         return Sampling(greedy=True)
-    return given.replace(temperature=jnp.float32(temperature), greedy=False)
+    return settings.replace(temperature=jnp.float32(temperature), greedy=False)
 
 
 def argmax(logits: Float[Array, "... V"]) -> Int[Array, " ..."]:
-    """Ids [...] int32 of the largest of logits [..., V], the lowest on ties.
+    """Returns the argmax [...] int32 of logits [..., V], the lowest id on ties.
 
     A maximum and a search for it: XLA's own argmax, one fused reduction over pairs, is not
-    vectorised on CPU and took 32 us against 3 us for 8,000 entries.
+    vectorized on CPU and took 32 us against 3 us for 8,000 entries.
     """
     vocabulary = logits.shape[-1]
     most = jnp.max(logits, axis=-1, keepdims=True)
@@ -133,8 +139,8 @@ def argmax(logits: Float[Array, "... V"]) -> Int[Array, " ..."]:
     return jnp.min(ids, axis=-1)
 
 
-def largest(logits: Float[Array, "... V"], count: int) -> Int[Array, "... {count}"]:
-    """Ids [..., count] int32 of the largest of logits [..., V], in order, the lowest on ties.
+def find_largest(logits: Float[Array, "... V"], count: int) -> Int[Array, "... {count}"]:
+    """Returns the top `count` ids [..., count] int32 of logits [..., V], lowest first on ties.
 
     XLA's top-k sorts: for one id of 8,000 it took 12 us on CPU where a search took 5 us
     (`benchmarks/likeliest_child.py`).
@@ -143,10 +149,10 @@ def largest(logits: Float[Array, "... V"], count: int) -> Int[Array, "... {count
 
 
 def adjust(logits: Float[Array, "... V"], settings: Sampling) -> Float32[Array, "... V"]:
-    """Adjusted probabilities [..., V] float32 of logits [..., V].
+    """Computes the adjusted probabilities [..., V] float32 of logits [..., V].
 
-    Greedy is certain of the argmax, lowest id on ties; decoding itself compares tokens and never
-    asks for it.
+    Greedy settings give a one-hot distribution at the argmax; greedy decoding itself compares
+    tokens and never computes it.
     """
     logits = logits.astype(jnp.float32)
     vocabulary = logits.shape[-1]
@@ -157,14 +163,14 @@ def adjust(logits: Float[Array, "... V"], settings: Sampling) -> Float32[Array, 
         logits = jnp.where(_ranks(logits) < settings.top_k, logits, -jnp.inf)
     if settings.nucleus:
         logits = jnp.where(_in_nucleus(logits, settings.top_p), logits, -jnp.inf)
-    for name, (stays, _) in CUTS.items():
+    for name, (keep, _) in CUTS.items():
         if name in settings.cuts:
-            logits = jnp.where(stays(logits, settings.cuts[name]), logits, -jnp.inf)
+            logits = jnp.where(keep(logits, settings.cuts[name]), logits, -jnp.inf)
     return jax.nn.softmax(logits, axis=-1)
 
 
 def _ranks(logits: Float[Array, "... V"]) -> Int[Array, "... V"]:
-    """Rank of each entry, 0 the largest, ties to the lower id."""
+    """Returns the rank of each entry, 0 for the largest; on ties the lower id is first."""
     order = jnp.argsort(-logits, axis=-1, stable=True)
     return jnp.argsort(order, axis=-1)
 
@@ -172,42 +178,44 @@ def _ranks(logits: Float[Array, "... V"]) -> Int[Array, "... V"]:
 def _in_nucleus(
     logits: Float[Array, "... V"], top_p: Float[Array, ""] | float
 ) -> Bool[Array, "... V"]:
-    """Whether the probability mass ranked before an entry is below `top_p`."""
+    """Returns whether the probability mass ranked before each entry is below `top_p`."""
     probs = jax.nn.softmax(logits, axis=-1)
     order = jnp.argsort(-probs, axis=-1, stable=True)
     ranked = jnp.take_along_axis(probs, order, axis=-1)
     before = jnp.cumsum(ranked, axis=-1) - ranked
-    # The first one stays even when rounding makes its own mass exceed top_p.
+    # The first token is kept even if rounding makes its own mass exceed top_p.
     keep = (before < top_p).at[..., 0].set(True)
     return jnp.take_along_axis(keep, jnp.argsort(order, axis=-1), axis=-1)
 
 
 BLOCK = 128
-"""Weights that a draw adds up at once."""
+"""Weights per block of a draw."""
 
 
 def draw(keys: Key[Array, " B"], weights: Float[Array, "B V"]) -> Int[Array, " B"]:
-    """One token [B] int32 per row from weights [B, V]; each row consumes its own key.
+    """Draws one token [B] int32 per row from weights [B, V]; consumes each row's key.
 
-    Weights need not be normalised, and a token of weight 0 is never drawn unless all are. First a
-    block of tokens is drawn, then one of it, each by a uniform number of 23 bits: rounding moves
-    less than 2**-24 of probability for each block and each token of one. Noise on every logarithm
-    (Gumbel-max) took 92 us for 8,000 tokens on CPU where this takes 9 us, softmax included.
+    Weights need not be normalized, and a token of weight 0 is never drawn unless all are 0. First a
+    block of tokens is drawn, then a token of the block, each by a uniform number of 23 bits:
+    rounding moves less than 2**-24 of probability per block and per token of a block. Noise on
+    every logarithm (Gumbel-max) took 92 us for 8,000 tokens on CPU where this takes 9 us, softmax
+    included.
     """
     rows, vocabulary = weights.shape
     blocks = -(-vocabulary // BLOCK)
     parts = jnp.pad(weights, ((0, 0), (0, blocks * BLOCK - vocabulary)))
     parts = parts.reshape(rows, blocks, BLOCK)
     uniform = jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys)
-    block = _reached(jnp.sum(parts, axis=-1), uniform[:, 0])
+    block = _find_quantile(jnp.sum(parts, axis=-1), uniform[:, 0])
     inside = jnp.take_along_axis(parts, block[:, None, None], axis=1, mode="clip")[:, 0]
-    return jnp.minimum(block * BLOCK + _reached(inside, uniform[:, 1]), vocabulary - 1)
+    return jnp.minimum(block * BLOCK + _find_quantile(inside, uniform[:, 1]), vocabulary - 1)
 
 
-def _reached(weights: Float[Array, "B N"], uniform: Float[Array, " B"]) -> Int[Array, " B"]:
-    """The first place [B] int32 of weights [B, N] where their sum passes this part [B] of all.
+def _find_quantile(weights: Float[Array, "B N"], uniform: Float[Array, " B"]) -> Int[Array, " B"]:
+    """Returns the first index [B] int32 where cumulative weights exceed a share of the total.
 
-    Its weight is not 0: rounded sums may stand still, fall, or never pass the part.
+    `weights` are [B, N], the share is `uniform` [B]. The weight at the index is not 0: rounded sums
+    may stay constant, decrease, or never exceed the share.
     """
     sums = jnp.cumsum(weights, axis=-1)
     places = jnp.arange(weights.shape[-1], dtype=jnp.int32)
@@ -217,11 +225,11 @@ def _reached(weights: Float[Array, "B N"], uniform: Float[Array, " B"]) -> Int[A
     return jnp.minimum(jnp.min(jnp.where(passed, places, len(places)), axis=-1), last)
 
 
-def confidence(logits: Float[Array, "... V"]) -> Float[Array, " ..."]:
-    """Largest plain (temperature 1) probability [...] of logits [..., V]."""
+def compute_confidence(logits: Float[Array, "... V"]) -> Float[Array, " ..."]:
+    """Computes the largest plain (temperature 1) probability [...] of logits [..., V]."""
     return jnp.exp(jnp.max(logits, axis=-1) - jax.nn.logsumexp(logits, axis=-1))
 
 
-def entropy(logits: jax.Array) -> jax.Array:
-    """Entropy [...] in nats of the plain (temperature 1) distribution of logits [..., V]."""
-    return _entropy(jax.nn.log_softmax(logits, axis=-1))
+def compute_entropy(logits: jax.Array) -> jax.Array:
+    """Computes the plain (temperature 1) entropy [...] in nats of logits [..., V]."""
+    return _compute_logp_entropy(jax.nn.log_softmax(logits, axis=-1))

@@ -22,7 +22,7 @@ from extremes import (
 
 from specjax.contracts.draft import Draft
 from specjax.models import vocabularies
-from specjax.sampling import BLOCK, _reached, adjust, sampling
+from specjax.sampling import BLOCK, _find_quantile, adjust, make_sampling
 from specjax.verification import typical
 from specjax.verification.distances import LOGITS, kl, total_variation
 
@@ -38,7 +38,7 @@ def test_adjusted_probabilities_are_those_of_double_precision(size):
         exact = logits.astype(np.float64) / np.float32(temperature)
         exact = exact_distribution(np.exp(exact - exact.max()))
         for settings in SETTINGS:
-            found = np.asarray(adjust(jnp.asarray(logits), sampling(temperature, **settings)))
+            found = np.asarray(adjust(jnp.asarray(logits), make_sampling(temperature, **settings)))
             kept = found > 0
             expected = exact_distribution(np.where(cut(exact, **settings), exact, 0.0))
             assert np.abs(found - expected).sum() < 2e-6 + 20 * ROUNDING * (size == LARGE)
@@ -70,7 +70,7 @@ def drawn_distribution(weights: np.ndarray) -> np.ndarray:
     return np.diff(low, prepend=0) / 2**23
 
 
-reached = jax.jit(_reached)
+reached = jax.jit(_find_quantile)
 
 
 @pytest.mark.parametrize("size", [6, pytest.param(LARGE, marks=pytest.mark.slow)])
@@ -94,7 +94,7 @@ def test_what_two_vocabularies_share_is_normalized_however_little_it_is():
         probs = certain(6, digits, digits)
         logits = jnp.asarray(temperature * np.log(probs), jnp.float32)
         known = vocabularies._to_target_ids({"places": jnp.asarray(places)}, logits)
-        found = adjust(known, sampling(temperature))
+        found = adjust(known, make_sampling(temperature))
         np.testing.assert_allclose(found[:4], exact_distribution(probs[places[:4]]), rtol=5e-5)
         assert found[4] == 0.0
 
@@ -117,7 +117,7 @@ def test_typical_acceptance_knows_a_small_entropy():
     for _, p in pairs(sizes=(*SMALL, 1000)):
         exact = exact_distribution(p)
         entropy = -np.sum(exact[exact > 0] * np.log(exact[exact > 0]))
-        found = jax.jit(typical.typical_threshold)(
+        found = jax.jit(typical.compute_typical_threshold)(
             jnp.asarray(p), jnp.float32(1.0), jnp.float32(0.3)
         )
         np.testing.assert_allclose(found, min(1.0, 0.3 * np.exp(-entropy)), rtol=1e-5)

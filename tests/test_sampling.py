@@ -13,7 +13,16 @@ from scripted import adjust_probabilities
 
 from specjax.contracts.distribution import draw_without_replacement
 from specjax.decoding.strategy import DRAWN
-from specjax.sampling import BLOCK, CUTS, Sampling, adjust, argmax, draw, entropy, sampling
+from specjax.sampling import (
+    BLOCK,
+    CUTS,
+    Sampling,
+    adjust,
+    argmax,
+    compute_entropy,
+    draw,
+    make_sampling,
+)
 
 SETTINGS = [
     (1.0, 0, 1.0), (0.5, 0, 1.0), (2.0, 3, 1.0), (1.0, 1, 1.0), (1.0, 0, 0.6),
@@ -35,20 +44,23 @@ def test_adjust_equals_the_definition(settings):
 
 def under(settings) -> Sampling:
     """What a strategy's values, in the order of its fields, are to sampling."""
-    return sampling(**dict(zip(DRAWN, settings, strict=False)))
+    return make_sampling(**dict(zip(DRAWN, settings, strict=False)))
 
 
 def test_entropy_is_in_nats_and_finite_where_tokens_are_forbidden():
     logits = jnp.array([[0.0, 0.0, -jnp.inf, 0.0], [2.0, -jnp.inf, -jnp.inf, -jnp.inf]])
-    np.testing.assert_allclose(entropy(logits), [np.log(3), 0.0], atol=1e-6)
+    np.testing.assert_allclose(compute_entropy(logits), [np.log(3), 0.0], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", CUTS)
 def test_every_cut_changes_the_law_and_at_its_bound_is_not_there(name):
     logits = jnp.asarray(np.random.default_rng(0).normal(size=(20, 8)) * 2)
     off = DRAWN[name].default
-    assert not sampling(**{name: off}).cuts
-    distribution, free = adjust(logits, sampling(**{name: 0.3})), adjust(logits, sampling())
+    assert not make_sampling(**{name: off}).cuts
+    distribution, free = (
+        adjust(logits, make_sampling(**{name: 0.3})),
+        adjust(logits, make_sampling()),
+    )
     assert np.any(distribution == 0.0) and np.all(free > 0.0)
 
 
@@ -56,7 +68,7 @@ def test_every_cut_changes_the_law_and_at_its_bound_is_not_there(name):
 def test_a_cut_of_what_is_cut_already_is_finite(name):
     """Settings forbid tokens before; a sure law has nothing but one token."""
     logits = jnp.array([[0.0, -jnp.inf, 1.0, -jnp.inf], [-jnp.inf, 2.0, -jnp.inf, -jnp.inf]])
-    distribution = adjust(logits, sampling(**{name: 0.9}))
+    distribution = adjust(logits, make_sampling(**{name: 0.9}))
     np.testing.assert_allclose(distribution.sum(axis=1), 1.0, atol=1e-6)
     assert np.all(distribution[0, 1::2] == 0.0) and distribution[1].tolist() == [0.0, 1.0, 0.0, 0.0]
 
@@ -65,21 +77,21 @@ def test_a_cut_of_what_is_cut_already_is_finite(name):
 def test_other_values_of_a_setting_compile_nothing(name):
     compiled, logits = jax.jit(functools.partial(adjust)), jnp.zeros((2, 8))
     for value in (2, 3, 100, 10**12) if name == "top_k" else (0.2, 0.5):
-        compiled(logits, sampling(**{name: value}))
+        compiled(logits, make_sampling(**{name: value}))
     assert compiled._cache_size() == 1
 
 
 def test_a_top_k_beyond_all_vocabularies_leaves_all_tokens():
     logits = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8)))
     np.testing.assert_array_equal(
-        adjust(logits, sampling(top_k=10**12)), adjust(logits, sampling())
+        adjust(logits, make_sampling(top_k=10**12)), adjust(logits, make_sampling())
     )
 
 
 @pytest.mark.parametrize("settings", [(1.0, 2, 1.0), (1.0, 0, 0.3)])
 def test_ties_go_to_the_lower_id(settings):
     logits = jnp.zeros((1, 6))
-    distribution = adjust(logits, sampling(*settings))
+    distribution = adjust(logits, make_sampling(*settings))
     np.testing.assert_allclose(
         distribution[0], adjust_probabilities(np.zeros(6), *settings), atol=1e-6
     )
@@ -87,7 +99,7 @@ def test_ties_go_to_the_lower_id(settings):
 
 
 def test_temperature_zero_is_the_one_hot_argmax_with_ties_to_the_lowest():
-    distribution = adjust(jnp.array([[1.0, 3.0, 3.0]]), sampling(0.0))
+    distribution = adjust(jnp.array([[1.0, 3.0, 3.0]]), make_sampling(0.0))
     assert distribution.tolist() == [[0.0, 1.0, 0.0]]
 
 
@@ -98,7 +110,7 @@ def test_argmax_equals_numpys_with_ties():
 
 def test_bfloat16_logits_are_adjusted_in_float32():
     logits = jnp.array([[1.0, 2.0, 3.0]], jnp.bfloat16)
-    assert adjust(logits, sampling(1.0)).dtype == jnp.float32
+    assert adjust(logits, make_sampling(1.0)).dtype == jnp.float32
 
 
 @pytest.mark.parametrize("vocabulary", [5, BLOCK, BLOCK + 1, 3 * BLOCK - 2])
@@ -168,4 +180,4 @@ def test_behind_all_that_is_possible_are_the_lowest_ids():
 )
 def test_a_setting_out_of_range_is_named(field, settings):
     with pytest.raises(ValueError, match=field):
-        sampling(*settings)
+        make_sampling(*settings)

@@ -18,7 +18,7 @@ from jaxtyping import TypeCheckError
 from shape_checks import CHECKED, has_shape
 
 from specjax.contracts.draft import Draft
-from specjax.contracts.rule import leading_run
+from specjax.contracts.rule import count_leading
 
 PASSED = jnp.ones((2, 3), bool)
 
@@ -27,8 +27,8 @@ import importlib, json, sys
 import jax.numpy as jnp
 for name in {CHECKED}:
     importlib.import_module(name)
-from specjax.contracts.rule import leading_run
-count = leading_run(jnp.ones((2, 3), bool), jnp.ones(1, jnp.int32))
+from specjax.contracts.rule import count_leading
+count = count_leading(jnp.ones((2, 3), bool), jnp.ones(1, jnp.int32))
 print(json.dumps([count.tolist(), "beartype" in sys.modules]))
 """
 
@@ -53,12 +53,12 @@ def annotations(module: types.ModuleType) -> Iterator[str]:
 def test_arguments_of_another_shape_or_dtype_are_caught():
     for length in (jnp.ones(1, jnp.int32), jnp.ones((2, 1), jnp.int32), jnp.ones(2)):
         with pytest.raises(TypeCheckError, match="length"):
-            leading_run(PASSED, length)
+            count_leading(PASSED, length)
 
 
 def test_arguments_are_checked_while_a_program_is_traced():
     with pytest.raises(TypeCheckError, match="length"):
-        jax.jit(leading_run)(PASSED, jnp.ones(1, jnp.int32))
+        jax.jit(count_leading)(PASSED, jnp.ones(1, jnp.int32))
 
 
 def test_results_of_another_shape_are_caught():
@@ -78,7 +78,7 @@ def test_every_shape_is_valid():
 
 
 def test_rows_may_be_mapped_over():
-    assert jax.vmap(leading_run)(PASSED[None], jnp.ones((1, 2), jnp.int32)).shape == (1, 2)
+    assert jax.vmap(count_leading)(PASSED[None], jnp.ones((1, 2), jnp.int32)).shape == (1, 2)
 
 
 def test_nothing_is_checked_outside_of_tests():

@@ -229,7 +229,7 @@ class Program:
 
 
 def parse_program(text: str) -> Program:
-    """The program of `compiled.join_as_text()`.
+    """The program of `compiled.as_text()`.
 
     Raises:
       ValueError: when it has no entry.

@@ -1,8 +1,8 @@
-"""The contracts and what every method shares.
+"""Interfaces of drafters, readers and acceptance rules, and what all methods share.
 
-A method is a drafter, a reader of the target and an acceptance rule. This room has their contracts
-and what they share: distributions, rows that grow at their own pace, masked loops, catching up with
-committed tokens, the schema of config fields and the registry of names.
+A method combines a drafter, a reader of the target and an acceptance rule. Shared are
+distributions, rows of different lengths, conditional steps, catching up with committed tokens, the
+schema of config fields and the registry of names.
 
 Dimension letters, the same in the whole project: B batch rows, P prompt length, S encoder length, L
 token-buffer length, T tokens fed in one call, K drafted tokens (nodes of a tree), V vocabulary, H

@@ -1,7 +1,7 @@
-"""The distribution that each drafted token was drawn from.
+"""The draft distribution q of each drafted token.
 
-Every draft has one: a drafter that copies or takes the argmax gives `OneHot`, which is nothing but
-the tokens; one that samples gives `Categorical`.
+A drafter that copies tokens or takes the argmax returns `OneHot`, which stores the tokens only; a
+drafter that samples returns `Categorical`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from jaxtyping import Array, Float, Float32, Int, Int32, Key, Shaped
 from specjax.sampling import Sampling, adjust, argmax, draw
 
 NO_RESIDUAL = 1e-12
-"""A residual [p - q]_+ this small is rounding error of p = q; p replaces it."""
+"""A residual [p - q]_+ of at most this mass is rounding error of p = q; p replaces it."""
 
 
 class Distribution(Protocol):
-    """Distributions of K positions in every row."""
+    """Draft distributions q of K positions in every row."""
 
-    def of(self, tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
-        """Probability [B, K] of tokens [B, K]."""
+    def prob(self, tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
+        """Probability q(x) [B, K] of tokens [B, K]."""
         ...
 
     def overlap(self, p: Float[Array, "B K V"]) -> Float[Array, "B K"]:
@@ -31,28 +31,28 @@ class Distribution(Protocol):
         ...
 
     def excess(self, p: Float[Array, "B K V"]) -> Float[Array, "B K"]:
-        """sum_x [p - q]_+ [B, K] with p [B, K, V], however little it is."""
+        """sum_x [p - q]_+ [B, K] with p [B, K, V], without a threshold."""
         ...
 
     def residual(self, p: Float[Array, "B V"], at: Int[Array, " B"]) -> Float[Array, "B V"]:
-        """[p - q]_+ [B, V], not normalized, of p [B, V] and position `at` [B]."""
+        """Unnormalized residual [p - q]_+ [B, V] of p [B, V] and q at position `at` [B]."""
         ...
 
     def categorical(self, vocabulary: int) -> Categorical:
-        """The distribution with explicit probabilities."""
+        """Returns the same distributions with explicit probabilities."""
         ...
 
     def narrow(self, width: int) -> Distribution:
-        """The first `width` positions."""
+        """Returns the distributions of the first `width` positions."""
         ...
 
 
 class OneHot(struct.PyTreeNode):
-    """Every token was certain; the probabilities are never materialized."""
+    """One-hot distributions, stored as tokens; probabilities are never materialized."""
 
     tokens: Int32[Array, "B K"]
 
-    def of(self, tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
+    def prob(self, tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
         return (tokens == self.tokens).astype(jnp.float32)
 
     def overlap(self, p: Float[Array, "B K V"]) -> Float[Array, "B K"]:
@@ -73,11 +73,11 @@ class OneHot(struct.PyTreeNode):
 
 
 class Categorical(struct.PyTreeNode):
-    """Probabilities of the whole vocabulary at every position."""
+    """Explicit probabilities of the whole vocabulary at every position."""
 
     probs: Float32[Array, "B K V"]
 
-    def of(self, tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
+    def prob(self, tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
         return pick_tokens(self.probs, tokens)
 
     def overlap(self, p: Float[Array, "B K V"]) -> Float[Array, "B K"]:
@@ -97,16 +97,16 @@ class Categorical(struct.PyTreeNode):
 
 
 class WithoutReplacement(struct.PyTreeNode):
-    """Nodes of a tree, siblings drawn one after another from what their earlier ones left.
+    """Distributions of tree nodes whose siblings were drawn without replacement.
 
     There are D distributions: one for each level, whose nodes then share the draws, or one for each
-    parent. `drawn` are the siblings' tokens in their order. Node k is the one of rank `ranks[k]`
-    drawn from distribution `levels[k]`.
+    parent. `drawn` are the siblings' tokens in the order of drawing. Node k has rank `ranks[k]`
+    among the draws from distribution `levels[k]`.
     """
 
     probs: Float32[Array, "B D V"]
     drawn: Int32[Array, "B D W"]
-    remaining: Float32[Array, "B D W"]  # the mass that each sibling was drawn from
+    remaining: Float32[Array, "B D W"]  # probability mass left before each draw
     levels: tuple[int, ...] = struct.field(pytree_node=False)  # of K nodes
     ranks: tuple[int, ...] = struct.field(pytree_node=False)
 
@@ -118,13 +118,13 @@ class WithoutReplacement(struct.PyTreeNode):
         levels: tuple[int, ...],
         ranks: tuple[int, ...],
     ) -> WithoutReplacement:
-        """The distribution of siblings `drawn` from `probs`."""
-        return cls(probs, drawn, remaining_mass(probs, drawn), levels, ranks)
+        """Builds the distribution of siblings `drawn` from `probs`."""
+        return cls(probs, drawn, compute_remaining_mass(probs, drawn), levels, ranks)
 
-    def of(self, tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
+    def prob(self, tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
         levels, ranks = jnp.array(self.levels), jnp.array(self.ranks)
         q = self.probs[jnp.arange(len(tokens))[:, None], levels, tokens]
-        # Where nothing is left to draw from, the token was not drawn: it is rejected.
+        # With no mass left the token was not drawn, so it is rejected.
         return jnp.where(q > 0, q / jnp.maximum(self.remaining[:, levels, ranks], q), jnp.inf)
 
     def overlap(self, p: Float[Array, "B K V"]) -> Float[Array, "B K"]:
@@ -134,10 +134,10 @@ class WithoutReplacement(struct.PyTreeNode):
         return self.categorical(p.shape[-1]).excess(p)
 
     def residual(self, p: Float[Array, "B V"], at: Int[Array, " B"]) -> Float[Array, "B V"]:
-        return jnp.maximum(p - self._at(at), 0.0)
+        return jnp.maximum(p - self._node_probs(at), 0.0)
 
-    def _at(self, at: Int[Array, " B"]) -> Float[Array, "B V"]:
-        """The probabilities [B, V] that node `at` [B] was drawn from."""
+    def _node_probs(self, at: Int[Array, " B"]) -> Float[Array, "B V"]:
+        """Probabilities [B, V] from which node `at` [B] was drawn."""
         level, rank = jnp.array(self.levels)[at], jnp.array(self.ranks)[at]
         q, drawn = pick(self.probs, level), pick(self.drawn, level)
         earlier = jnp.arange(drawn.shape[1]) < rank[:, None]
@@ -149,19 +149,19 @@ class WithoutReplacement(struct.PyTreeNode):
     def categorical(self, vocabulary: int) -> Categorical:
         rows = len(self.probs)
         nodes = [jnp.full(rows, node) for node in range(len(self.levels))]
-        return Categorical(jnp.stack([self._at(at) for at in nodes], axis=1))
+        return Categorical(jnp.stack([self._node_probs(at) for at in nodes], axis=1))
 
     def narrow(self, width: int) -> WithoutReplacement:
         return self.replace(levels=self.levels[:width], ranks=self.ranks[:width])
 
 
-def remaining_mass(
+def compute_remaining_mass(
     probs: Float[Array, "B D V"], drawn: Int[Array, "B D W"]
 ) -> Float[Array, "B D W"]:
-    """The mass [B, D, W] of probs [B, D, V] that each of `drawn` [B, D, W] was drawn from.
+    """Probability mass [B, D, W] left before each draw of `drawn` [B, D, W] from probs [B, D, V].
 
-    Computed by sums from the last sibling back. Nothing is subtracted: for a drafter that is nearly
-    certain, 1 - q has no digits in single precision.
+    A sum from the last sibling back, without subtraction: for a nearly certain drafter, 1 - q has
+    no significant digits in single precision.
     """
     own = jnp.take_along_axis(probs, drawn, axis=-1)
     later = jax.lax.cumsum(own, axis=own.ndim - 1, reverse=True)
@@ -171,13 +171,13 @@ def remaining_mass(
 
 
 def pick(values: Shaped[Array, "B N *rest"], index: Int[Array, " B"]) -> Shaped[Array, " B *rest"]:
-    """values[b, index[b]] for values [B, N, ...]."""
+    """Returns values[b, index[b]] of values [B, N, ...]."""
     index = index.reshape(index.shape + (1,) * (values.ndim - 1))
     return jnp.take_along_axis(values, index, axis=1, mode="clip")[:, 0]
 
 
 def pick_tokens(values: Float[Array, "B K V"], tokens: Int[Array, "B K"]) -> Float[Array, "B K"]:
-    """values[b, k, tokens[b, k]] for values [B, K, V]."""
+    """Returns values[b, k, tokens[b, k]] [B, K] of values [B, K, V]."""
     return jnp.take_along_axis(values, tokens[..., None], axis=-1, mode="clip")[..., 0]
 
 
@@ -191,9 +191,9 @@ def compute_probability(
 def propose(
     logits: Float[Array, "B V"], settings: Sampling, keys: Key[Array, " B"]
 ) -> tuple[Int[Array, " B"], Float[Array, "B V"] | None]:
-    """A token [B] from logits [B, V] and the probabilities [B, V] it was drawn from.
+    """Draws a token [B] from logits [B, V]; also returns its distribution [B, V].
 
-    None when greedy; `make_distribution` takes both.
+    The distribution is None when greedy, as `make_distribution` expects.
     """
     if settings.greedy:
         return argmax(logits), None
@@ -204,16 +204,16 @@ def propose(
 def make_distribution(
     tokens: Int[Array, "B K"], probs: Float[Array, "B K V"] | None
 ) -> Distribution:
-    """The distribution of tokens [B, K] drawn from probs [B, K, V], or certain ones (None)."""
+    """Distribution of tokens [B, K] drawn from probs [B, K, V]; one-hot if probs is None."""
     return OneHot(tokens) if probs is None else Categorical(probs)
 
 
 def draw_without_replacement(
     keys: Key[Array, "B D"], probs: Float[Array, "B D V"], count: int
 ) -> Int[Array, "B D {count}"]:
-    """`count` tokens [B, D, count] drawn without replacement from probs [B, D, V].
+    """Draws `count` tokens [B, D, count] without replacement from probs [B, D, V].
 
-    When nothing is left to draw from, they are the lowest ids of probability 0.
+    When no mass is left, the tokens are the lowest ids of probability 0.
     """
     rows, parents, vocabulary = probs.shape
     left, keys, drawn = probs.reshape(-1, vocabulary), keys.reshape(-1), []

@@ -1,4 +1,4 @@
-"""Drafts: tokens that a drafter proposes, a reader reads and a rule judges."""
+"""Drafts: tokens proposed by a drafter, read by the target and judged by a rule."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from specjax.contracts.distribution import Distribution, OneHot
 from specjax.contracts.rows import count_until_eos
 
 GOING, LENGTH, STOPPED, NO_MATCH, ENDED, HELD = range(6)
-"""Stop reasons of a draft: unused, all K proposed or no more of use, predicate, nothing to copy,
-the draft ends the text, the drafter did not run."""
+"""Stop reasons of a draft: still drafting, all K tokens or as many as fit, stop predicate, nothing
+to copy, the draft ends the text, the drafter did not run."""
 
 STOP_REASONS = ("going", "length", "stopped", "no_match", "ended", "held")
-"""Their names, for tables."""
+"""Names of the stop reasons in tables."""
 
 
 class Draft(struct.PyTreeNode):
-    """A proposal of up to K tokens per row; entries at and beyond `length` mean nothing.
+    """A proposal of up to K tokens per row; entries at and after `length` are ignored.
 
-    A chain where `parents` is None, else a tree: node k is a child of node `parents[b, k]`, -1 is
+    A chain if `parents` is None, else a tree: node k is a child of node `parents[b, k]`, -1 is
     the pending token, and parents come before their children.
     """
 
     tokens: Int32[Array, "B K"]
     length: Int32[Array, " B"]
-    distribution: Distribution  # that each token was drawn from
+    distribution: Distribution  # from which each token was drawn
     review: Bool[Array, " B"]  # False: accepted without verification; ends the row
     drafted_by: Int32[Array, "B K"]  # index into the drafter's `Spec.writers`
     parents: Int32[Array, "B K"] | None = None
-    slots: Int32[Array, "B K"] | None = None  # slot of each node after the text in the caches
-    # of `Spec.fed`, -1 for one that was not fed
-    aux: Any = None  # the drafter's own, for its reader or rule; leaves [B, K + n, ...]
+    slots: Int32[Array, "B K"] | None = None  # cache slot of each node, counted from the end
+    # of the text, for the models of `TreeSpec.fed`; -1: the node was not fed
+    aux: Any = None  # of the drafter, for its reader or rule; leaves [B, K + n, ...]
 
     @classmethod
     def chain(
@@ -48,10 +48,10 @@ class Draft(struct.PyTreeNode):
         review: Bool[Array, " B"] | None = None,
         aux: Any = None,
     ) -> Draft:
-        """A chain of tokens [B, K]; by default all of them, certain, by the first writer.
+        """Builds a chain of tokens [B, K]; by default of full length and one-hot, by writer 0.
 
         Raises:
-          ValueError: when tokens have another shape.
+          ValueError: if the tokens are not of rank 2.
         """
         if tokens.ndim != 2:
             raise ValueError(f"drafted tokens have shape {tokens.shape}; expected [B, K]")
@@ -74,7 +74,7 @@ class Draft(struct.PyTreeNode):
         """The `parents` [B, K] of a tree.
 
         Raises:
-          ValueError: when it is a chain.
+          ValueError: if the draft is a chain.
         """
         if self.parents is None:
             raise ValueError("the draft is a chain; expected a tree")
@@ -82,17 +82,17 @@ class Draft(struct.PyTreeNode):
 
     @property
     def node_slots(self) -> Int[Array, "B K"]:
-        """The `slots` [B, K] of nodes that the drafter's models were fed.
+        """The `slots` [B, K] of nodes in the caches of the drafter's models.
 
         Raises:
-          ValueError: when the drafter gave none.
+          ValueError: if the drafter gave none.
         """
         if self.slots is None:
             raise ValueError("slots is None; a drafter whose models are fed nodes must give them")
         return self.slots
 
     def check(self, rows: int, most: int) -> None:
-        """Checks dtype and shape of the tokens while tracing.
+        """Checks dtype and shape of the tokens during tracing.
 
         Raises:
           ValueError: naming the shape and the allowed one.
@@ -105,7 +105,7 @@ class Draft(struct.PyTreeNode):
             )
 
     def narrow(self, width: int) -> Draft:
-        """The first `width` columns; the caller knows that no row needs more."""
+        """Returns the first `width` columns, which must hold every row's draft."""
         dropped = self.width - width
         return self.replace(
             tokens=self.tokens[:, :width],
@@ -117,10 +117,10 @@ class Draft(struct.PyTreeNode):
         )
 
     def cut(self, most: Int[Array, " B"], eos: tuple[int, ...]) -> Draft:
-        """A chain of at most `most` [B] tokens, up to its first EOS; a tree stays as it is.
+        """Cuts a chain to at most `most` [B] tokens and after its first EOS; keeps a tree.
 
-        Whether a position is drafted depends on earlier tokens only, so lossless rules stay so.
-        Tokens after an EOS or beyond the row are never committed.
+        The cut at a position depends on earlier tokens only, so lossless rules stay lossless.
+        Tokens after an EOS or beyond the row's limit are never committed.
         """
         if self.parents is not None:
             return self

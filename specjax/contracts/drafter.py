@@ -1,8 +1,8 @@
-"""The drafter contract: its static spec, its proposals, and what it learns of the outcome.
+"""The drafter contract: a static spec, proposals, and updates from outcomes.
 
-A drafter is a frozen, hashable dataclass. Arrays it needs (weights, n-gram tables) come in through
-`env.params[name]`, thresholds that people sweep through `context.options`, and what outlives a
-round is its memory: a pytree whose leaves have the row axis first, an argument and a result.
+A drafter is a frozen, hashable dataclass. Its arrays (weights, n-gram tables) are
+`env.params[name]`, its traced thresholds are in `context.options`, and its state between rounds is
+its memory: a pytree whose leaves have the row axis first, passed in and returned.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from specjax.models.base import PromptReading
 
 Memory = Any
 Log = dict[str, Int32[Array, " B"]]
-"""Numbers of one round by column name; the trace keeps a column for each."""
+"""Logged numbers [B] of one round by column name; each is a column of the trace."""
 
 CALLS = "calls of "
-"""Beginning of the columns that count runs per row, followed by `Call.part`."""
+"""Prefix of the columns that count calls per row, followed by `Call.part`."""
 
 STOP = "stop"
-"""Column: why drafting stopped, as `draft.STOP_REASONS` counts them."""
+"""Column: why drafting stopped, an index into `draft.STOP_REASONS`."""
 
 T = TypeVar("T")
 
 
 class Outcome(struct.PyTreeNode):
-    """The outcome of a draft."""
+    """A draft with the target's outputs, the verdict and what was committed."""
 
     draft: Draft
-    reading: Reading  # of the target; its logits cost memory only where they are used
+    reading: Reading  # of the target; unused logits cost no memory
     verdict: Verdict
-    committed: Int32[Array, " B"]  # tokens written
+    committed: Int32[Array, " B"]  # tokens committed
     accepted: Int32[Array, " B"]  # accepted drafted tokens within the row
     tested: Int32[Array, " B"]  # tested positions
     context: Context  # before the round
@@ -51,7 +51,7 @@ class Outcome(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class Alternative:
-    """One way in which the rest of a text may be decoded."""
+    """A drafter and a reader with which the rest of a text may be decoded."""
 
     drafter: Drafter
     reader: Reader
@@ -62,34 +62,35 @@ class Choice(Protocol):
 
     @property
     def members(self) -> tuple[Alternative, ...]:
-        """The alternatives, each as it would draft alone."""
+        """All alternatives, each as if it drafted alone."""
         ...
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """Names of the numbers per row that the caller must give (`Options.rows`)."""
+        """Names of the per-row inputs that the caller must give (`Options.rows`)."""
         ...
 
-    def needed_models(
+    def find_needed_models(
         self, env: Env, context: Context, prompt: PromptReading, keys: Key[Array, " B"]
     ) -> dict[str, Bool[Array, ""]]:
-        """Whether [] each model must read the prompts; unnamed models always do."""
+        """Returns whether [] each model must read the prompts; unnamed models always do."""
         ...
 
-    def alternatives(self, rows: int) -> tuple[Alternative, ...]:
-        """Alternatives of which one (`chosen`) decodes `rows` rows to their end.
+    def list_alternatives(self, rows: int) -> tuple[Alternative, ...]:
+        """Lists the alternatives of which one decodes `rows` rows to their end.
 
-        Each has a loop of its own, with the memory of the choosing drafter. Empty: one loop.
+        Each has a decode loop of its own, with the memory of the choosing drafter. Empty: one loop
+        for all.
         """
         ...
 
-    def chosen(self, memory: Memory) -> Int[Array, ""]:
-        """The alternative [] that is taken."""
+    def get_alternative(self, memory: Memory) -> Int[Array, ""]:
+        """Returns the index [] of the alternative to decode with."""
         ...
 
 
 class Drafter:
-    """Anything that proposes tokens; this base has no memory and no models."""
+    """Proposes tokens; this base class has no memory and no models."""
 
     # Subclasses are dataclasses.
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
@@ -98,32 +99,32 @@ class Drafter:
         fields.check(self)
 
     rule_type: ClassVar[type[Rule] | None] = None
-    """The rule that its drafts need; None: any."""
+    """The rule that its drafts require; None: any."""
 
     @property
     def spec(self) -> Spec:
-        """All that is static."""
+        """The static facts about its drafts and model calls."""
         raise NotImplementedError
 
     @property
     def reader(self) -> Reader | None:
-        """How the target must read its drafts; None: whole."""
+        """The reader that its drafts require; None: the target reads them in one call."""
         return None
 
     @property
     def choice(self) -> Choice | None:
-        """Itself, if it chooses among drafters; else None."""
+        """The drafter itself if it chooses among drafters, else None."""
         return None
 
-    def of_models(self, models: Models) -> Drafter:
-        """The drafter once the models are known; its `spec` may then be complete."""
+    def bind_models(self, models: Models) -> Drafter:
+        """Returns the drafter completed with facts about the models, such as layer numbers."""
         return self
 
     def check(self, env: Env) -> None:
-        """Refuses resources that do not fit.
+        """Checks that models and resources fit the drafter.
 
         Raises:
-          ValueError: saying what does not.
+          ValueError: naming what does not fit.
         """
 
     def begin(
@@ -134,9 +135,9 @@ class Drafter:
         prompt: PromptReading,
         keys: Key[Array, " B"],
     ) -> tuple[Memory, Caches]:
-        """The memory and the caches before the first round, once all models read the prompts.
+        """Returns the memory and the caches before the first round, after prefill.
 
-        `prompt` is the target's reading of them. Folds `keys` [B].
+        `prompt` is the target's output on the prompts. Folds `keys` [B].
         """
         return (), caches
 
@@ -147,15 +148,15 @@ class Drafter:
         raise NotImplementedError
 
     def observe(self, memory: Memory, outcome: Outcome) -> Memory:
-        """The memory after a round."""
+        """Updates the memory after a round."""
         return memory
 
 
 def list_distinct(groups: Iterable[Iterable[T]]) -> tuple[T, ...]:
-    """The distinct members of all groups, in order."""
+    """Lists the distinct members of all groups, in order."""
     return tuple(dict.fromkeys(one for group in groups for one in group))
 
 
 def count_calls(runs: dict[str, Int[Array, " B"]]) -> Log:
-    """The columns of runs [B] by `Call.part`."""
+    """Returns the log columns of call counts [B] by `Call.part`."""
     return {CALLS + part: count for part, count in runs.items()}

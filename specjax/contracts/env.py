@@ -1,4 +1,4 @@
-"""The models of a decode, their parameters and other resources of drafters."""
+"""Models of a decode with their parameters, and other resources of drafters."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ class Bound:
         return self.model.info
 
     def start(
-        self, prompt: Prompts, length: Int[Array, " B"], capacity: int, **wanted: Any
+        self, prompt: Prompts, length: Int[Array, " B"], capacity: int, **options: Any
     ) -> tuple[Cache, PromptReading]:
-        return self.model.start(self.params, prompt, length, capacity, **wanted)
+        return self.model.start(self.params, prompt, length, capacity, **options)
 
-    def extend(self, tokens: Int[Array, "B T"], cache: Cache, **how: Any) -> tuple[Output, Cache]:
-        return self.model.extend(self.params, tokens, cache, **how)
+    def extend(
+        self, tokens: Int[Array, "B T"], cache: Cache, **options: Any
+    ) -> tuple[Output, Cache]:
+        return self.model.extend(self.params, tokens, cache, **options)
 
     def propagate(
         self, hidden: Float[Array, "B T D"], cache: Cache, layers: tuple[int, int]
@@ -53,18 +55,20 @@ class Bound:
 
 
 def get_states(output: Output) -> Float[Array, "B T D"]:
-    """The residual states [B, T, D] of a call.
+    """Returns the residual states [B, T, D] of a call.
 
     Raises:
-      ValueError: when its model gives none.
+      ValueError: if the model returned none.
     """
     if output.hidden is None:
-        raise ValueError("the model's calls give no states; `Output.hidden` must be there")
+        raise ValueError(
+            "Output.hidden is None; the model's calls must return their residual states"
+        )
     return output.hidden
 
 
 class Env(struct.PyTreeNode):
-    """Static models with their parameters; `env[name]` is a model that can be called."""
+    """Models and parameters; `env[name]` is a model bound to its parameters."""
 
     params: dict[str, Any]  # of the models and of the drafter's `Spec.resources`
     models: Models = struct.field(pytree_node=False)

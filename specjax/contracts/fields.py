@@ -1,9 +1,9 @@
-"""The fields of jobs, drafters, rules, objectives, ...: each dataclass is the schema of its config.
+"""Config fields of jobs, drafters, rules, objectives, ...: each dataclass is a config schema.
 
-A field declares its kind, bounds and help; from these come the checks of configs, `--help` and the
-tables of the docs. A *traced* field is a number that may be swept without recompiling: the
-dataclass then holds the name of an entry of `Options.numbers`, the number itself is passed along.
-A *group* is a field with fields of its own, a *mapping* one whose members the config names.
+A field declares its type, bounds and help; config checks, `--help` and the tables of the docs use
+these declarations. A *traced* field is a number that changes without recompilation: the dataclass
+then holds the name of an entry of `Options.numbers`, which holds the number. A *group* is a field
+with fields of its own, a *mapping* a group whose member names the config chooses.
 """
 
 from __future__ import annotations
@@ -14,49 +14,49 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 REQUIRED = dataclasses.MISSING
-"""Default of a field that must be given."""
+"""Default of a required field."""
 
 Number = float | tuple[float, ...]
 
 LARGEST = 2**31 - 1
-"""No integer is larger: what 32 bits hold."""
+"""Largest integer of 32 bits."""
 
 MOST_DRAFTED = 1000
-"""Tokens of a draft at most: all are verified, and of so many hardly any are kept."""
+"""Most tokens of a draft: of longer drafts hardly any further token is accepted."""
 
 KINDS = {float: numbers.Real, int: numbers.Integral}
-"""What values count as a kind: numpy's, too."""
+"""Accepted types of numbers, numpy's included."""
 
 HEADS, CORPUS = RESERVED = ("heads", "corpus")
-"""Names of parameter trees that are no counts: parallel heads, earlier texts."""
+"""Names of parameter trees other than n-gram counts: draft heads, reference texts."""
 
 _GROUP = "a group of fields"
 
 KEY = "config_field"
-"""Where the metadata of a dataclass's field keeps its `ConfigField`."""
+"""Key of the `ConfigField` in a dataclass field's metadata."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ConfigField:
-    """What a config may say of a field."""
+    """Type, default, bounds and help of a field."""
 
     kind: type  # dict: a group or a mapping
-    words: str  # what is allowed
+    words: str  # allowed values, in words
     fits: Callable[[Any], bool]
     help: str
-    default: Any = REQUIRED  # of a group: what differs from the defaults of its fields
+    default: Any = REQUIRED  # of a group: overrides of its fields' defaults
     traced: bool = False
-    optional: bool = False  # from Python it may be None
-    known: Collection[str] = ()  # of a choice
+    optional: bool = False  # None is allowed from Python
+    known: Collection[str] = ()  # allowed values of a choice
     of: type | Callable[[], Mapping[str, ConfigField]] | None = None  # the fields of a group
-    without: Collection[str] = ()  # those of them that it has not
-    members: ConfigField | None = None  # of a mapping: what each value is; None: anything
-    open: bool = False  # whether any flag may add a name to it
-    partial: bool = False  # whether fields of a group may be left out
+    without: Collection[str] = ()  # excluded fields of a group
+    members: ConfigField | None = None  # of a mapping: the field of each value; None: any value
+    open: bool = False  # whether any flag may add a member
+    partial: bool = False  # whether a group's fields may be omitted
 
     @property
     def allowed(self) -> str:
-        """For the sentence "x is ...; it must be <allowed>"."""
+        """Allowed values in words, for "x is ...; it must be <allowed>"."""
         if not self.known:
             return self.words
         return f"one of {', '.join(self.known)}" + ", or empty" * (self.default == "")
@@ -67,7 +67,7 @@ class ConfigField:
 
     @property
     def inner(self) -> Mapping[str, ConfigField]:
-        """The fields of a group; none of anything else."""
+        """The fields of a group; empty for any other kind."""
         if self.of is None:
             return {}
         every = config_fields(self.of) if isinstance(self.of, type) else self.of()
@@ -75,11 +75,11 @@ class ConfigField:
 
     @property
     def stand_in(self) -> Any:
-        """The default, or a placeholder of the kind."""
+        """The default, or an empty value of the type if the field is required."""
         return self.kind() if self.required else self.default
 
     def value(self, where: str, value: Any) -> Any:
-        """The value as the dataclass wants it.
+        """Validates a value and converts it for the dataclass.
 
         Raises:
           ValueError: one sentence that names the field, the value and what is allowed.
@@ -98,18 +98,18 @@ class ConfigField:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether a value is an integer, which True and False are not."""
+    """Returns whether a value is an integer; bools are not."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def format_value(value: Any) -> str:
-    """A value in a sentence; Python does not print integers of thousands of digits."""
+    """Formats a value for a message; huge integers by their number of bits."""
     bits = int(value).bit_length() if is_integer(value) else 0
     return repr(value) if bits < 128 else f"an integer of {bits} bits"
 
 
 def make_hashable(value: Any) -> Any:
-    """The value with all its lists as tuples."""
+    """Converts all lists in a value into tuples."""
     return tuple(map(make_hashable, value)) if isinstance(value, (list, tuple)) else value
 
 
@@ -121,43 +121,43 @@ def integer(
     traced: str = "",
     help: str,
 ) -> Any:
-    """An integer of at least `least`, and at most `most`; `traced` as of a `number`."""
+    """Declares an integer of at least `least` and at most `most`; `traced` as in `number`."""
     allowed = f"an integer of at least {least}" if most is None else describe_bounds(least, most)
     fits = lambda x: least <= x <= (most or LARGEST)  # noqa: E731
     return _field(ConfigField(int, allowed, fits, help, default, bool(traced)), traced)
 
 
 def describe_bounds(least: int, most: int) -> str:
-    """The words for integers within bounds."""
+    """Describes integers within bounds in words."""
     return f"an integer of at least {least} and at most {most:,}"
 
 
 def draft_length(default: Any = REQUIRED, *, help: str) -> Any:
-    """How many tokens a draft has at most."""
+    """Declares the maximum number of drafted tokens."""
     return integer(default, most=MOST_DRAFTED, help=help)
 
 
 def number(default: Any = REQUIRED, *, bounds: str, traced: str = "", help: str) -> Any:
-    """A number within `bounds`, written as an interval: "[0, 1]", "(0, inf)", "[0, inf]".
+    """Declares a number within an interval: "[0, 1]", "(0, inf)", "[0, inf]".
 
-    `traced` is the name of its option, which must be the field's own.
+    `traced` is the name of its option, which must equal the field's name.
     """
-    fits, allowed = interval(bounds)
+    fits, allowed = parse_interval(bounds)
     return _field(ConfigField(float, allowed, fits, help, default, bool(traced)), traced)
 
 
 def flag(default: bool = False, *, help: str) -> Any:
-    """True or False."""
+    """Declares a flag, True or False."""
     return _field(ConfigField(bool, "True or False", lambda x: True, help, default))
 
 
 def choice(known: Collection[str], default: Any = REQUIRED, *, help: str) -> Any:
-    """One of some words; of a registry, which is read when a value is checked, one of its names."""
+    """Declares a choice among words, or names of a registry, looked up when checked."""
     return _field(ConfigField(str, "", known.__contains__, help, default, known=known))
 
 
 def text(default: str = "", *, allowed: str = "text", help: str) -> Any:
-    """Any text."""
+    """Declares a text."""
     return _field(ConfigField(str, allowed, lambda x: True, help, default))
 
 
@@ -169,35 +169,35 @@ def group(
     help: str = "",
     **changes: Any,
 ) -> Any:
-    """A group with the fields of a dataclass but for some, `changes` to their defaults."""
+    """Declares a group with a dataclass's fields, some excluded or with changed defaults."""
     more = {"of": known, "without": without, "partial": partial}
     help = help or (known.__doc__ or "").partition("\n")[0]
     return _field(ConfigField(dict, _GROUP, lambda x: True, help, changes, **more))
 
 
 def mapping(members: Any = None, *, open: bool = False, help: str) -> Any:
-    """A group whose names the config gives, if it is `open` any flag.
+    """Declares a group with member names from the config, or from any flag if `open`.
 
-    `members` is the field that each value is; None: anything.
+    `members` is the field of each value; None: any value.
     """
     more = {"members": members and members.metadata[KEY], "open": open}
     return _field(ConfigField(dict, _GROUP, lambda x: True, help, {}, **more))
 
 
 def remove_field() -> Any:
-    """Takes away a field of a base class."""
+    """Removes a field of a base class."""
     return dataclasses.field(default=None)
 
 
 def name(default: Any = REQUIRED, *, but: str = "", optional: bool = False, help: str) -> Any:
-    """A name, of a model or a parameter tree."""
+    """Declares the name of a model or parameter tree."""
     allowed = f"a name other than {but!r}" if but else "a name"
     fits = lambda x: x not in ("", but)  # noqa: E731
     return _field(ConfigField(str, allowed, fits, help, default, optional=optional))
 
 
 def counts(*, optional: bool = False) -> Any:
-    """The name of a table of counts."""
+    """Declares the name of a table of n-gram counts."""
     but, text = tuple(map(repr, RESERVED)), "name of the fitted counts"
     allowed = f"a name other than {' and '.join(but)}"
     fits = lambda x: x not in ("", *RESERVED)  # noqa: E731
@@ -212,44 +212,44 @@ def listing(
     some: bool = False,
     help: str,
 ) -> Any:
-    """A list whose entries all fit; `some`: with at least one."""
+    """Declares a list with a check of each entry; `some`: not empty."""
     all_fit = lambda x: (bool(x) or not some) and all(map(fits, x))  # noqa: E731
     return whole(allowed, all_fit, default, help=help)
 
 
 def names(*, help: str) -> Any:
-    """A list of names, empty by default."""
+    """Declares a list of names, empty by default."""
     return listing("a list of names", lambda x: isinstance(x, str), (), help=help)
 
 
 def whole(allowed: str, fits: Callable[[Any], bool], default: Any = REQUIRED, *, help: str) -> Any:
-    """A list that fits as a whole."""
+    """Declares a list with a check of the whole list."""
     return _field(ConfigField(tuple, allowed, fits, help, default))
 
 
 def tokens(*, help: str) -> Any:
-    """A list of token ids, at least one."""
+    """Declares a list of at least one token id."""
     allowed = "a list of token ids, integers of at least 0"
     return listing(allowed, is_token, help=help, some=True)
 
 
 def is_token(x: Any) -> bool:
-    """Whether it is an integer of at least 0."""
+    """Returns whether x is an integer of at least 0."""
     return isinstance(x, int) and not isinstance(x, bool) and x >= 0
 
 
 def is_number(x: Any) -> bool:
-    """Whether it is a finite number of at least 0."""
+    """Returns whether x is a finite number of at least 0."""
     return isinstance(x, (int, float)) and not isinstance(x, bool) and 0.0 <= x < float("inf")
 
 
 def is_positive(x: Any) -> bool:
-    """Whether it is an integer of at least 1."""
+    """Returns whether x is an integer of at least 1."""
     return isinstance(x, int) and not isinstance(x, bool) and x >= 1
 
 
-def interval(bounds: str) -> tuple[Callable[[float], bool], str]:
-    """The test and the words of an interval."""
+def parse_interval(bounds: str) -> tuple[Callable[[float], bool], str]:
+    """Parses an interval into a test and its description in words."""
     low, high = (float(end) for end in bounds[1:-1].split(","))
     open_low, open_high = bounds[0] == "(", bounds[-1] == ")"
 
@@ -266,9 +266,9 @@ def interval(bounds: str) -> tuple[Callable[[float], bool], str]:
 
 
 def config_fields(cls: type) -> dict[str, ConfigField]:
-    """The fields of a class that a config may give, by name; one that is no dataclass has none.
+    """Returns the config fields of a dataclass by name; none of any other class.
 
-    Not those that the class `lacks`, though what it inherits from has them.
+    Inherited fields that the class `lacks` are left out.
     """
     fields, lacks = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else (), "lacks"
     known = {field.name: field.metadata[KEY] for field in fields if KEY in field.metadata}
@@ -276,10 +276,10 @@ def config_fields(cls: type) -> dict[str, ConfigField]:
 
 
 def merge_fields(classes: Iterable[type]) -> dict[str, ConfigField]:
-    """The fields of several dataclasses in one config, of which one class will be chosen.
+    """Merges the config fields of alternative dataclasses.
 
     Raises:
-      ValueError: when two of them have a field of one name that differs in default or kind.
+      ValueError: if two of them have a field of one name with different defaults or types.
     """
     known: dict[str, ConfigField] = {}
     for cls in classes:
@@ -291,7 +291,7 @@ def merge_fields(classes: Iterable[type]) -> dict[str, ConfigField]:
 
 
 def check(part: Any) -> None:
-    """Refuses an instance whose fields are not what its schema allows.
+    """Checks an instance's fields against its schema.
 
     Raises:
       ValueError: one sentence that names the field, the value and what is allowed.
@@ -304,28 +304,28 @@ def check(part: Any) -> None:
 
 
 def build(cls: type, values: dict[str, Any]) -> tuple[Any, dict[str, Number]]:
-    """An instance from checked values by field, and the numbers of its traced fields."""
+    """Builds an instance from checked values; also returns the numbers of traced fields."""
     known = config_fields(cls)
     plain = {name: value for name, value in values.items() if not known[name].traced}
     traced = {name: value for name, value in values.items() if known[name].traced}
     return cls(**plain, **{name: name for name in traced}), traced
 
 
-def default_numbers(part: Any) -> dict[str, Number]:
-    """What the traced fields of a dataclass, and of those inside of it, are by default."""
+def collect_default_numbers(part: Any) -> dict[str, Number]:
+    """Collects defaults of the traced fields of a dataclass and its nested dataclasses."""
     traced: dict[str, Number] = {}
     for slot in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
         field, value = slot.metadata.get(KEY), getattr(part, slot.name)
         if field is None or not field.traced:
             for inner in value if isinstance(value, tuple) else (value,):
-                traced |= default_numbers(inner)
+                traced |= collect_default_numbers(inner)
         elif value is not None and not field.required and field.default is not None:
             traced[value] = field.default
     return traced
 
 
 def _field(field: ConfigField, traced: str = "") -> Any:
-    """The dataclass field; one that is traced holds its option's name unless it is off (None)."""
+    """Returns the dataclass field; a traced one defaults to its option's name, or None."""
     metadata = {KEY: field}
     if field.traced and field.default is not None:
         return dataclasses.field(default=traced, metadata=metadata)

@@ -15,51 +15,51 @@ from specjax.contracts.spec import Call, Spec
 from specjax.models.base import Cache
 
 WIDTH = "width"
-"""Column of readers: drafted tokens that fit the target's call; 0: it did not run."""
+"""Column: width of the target's call in drafted tokens; 0 if it did not run."""
 
 
 Judge = Callable[[Draft, Reading], Verdict]
 
 
 class Reader:
-    """A way to read drafts; frozen and hashable."""
+    """Runs the target on drafts; frozen and hashable."""
 
     def __post_init__(self) -> None:
         fields.check(self)
 
     overrides: bool = False
-    """Whether it replaces the reader that a drafter asks for."""
+    """Whether it replaces the reader that a drafter requires."""
 
     columns: tuple[str, ...] = ()
-    """Numbers that it logs, other than `WIDTH`."""
+    """Columns that it logs in addition to `WIDTH`."""
 
     @property
     def exact(self) -> bool:
-        """Whether the logits are the target's own."""
+        """Whether the logits are those of the whole target."""
         return True
 
     @property
     def trees(self) -> bool:
-        """Whether it reads trees, and no chains."""
+        """Whether it reads trees instead of chains."""
         return False
 
-    def around(self, spec: Spec, own: Reader | None) -> Reader:
-        """The reader for a drafter whose own one is `own`."""
+    def adapt_to(self, spec: Spec, own: Reader | None) -> Reader:
+        """Returns the reader for a drafter that requires the reader `own`, if any."""
         return own or self
 
-    def widths(self, width: int) -> tuple[int, ...]:
-        """Widths, in drafted tokens, of the target's calls on drafts of `width`."""
+    def list_widths(self, width: int) -> tuple[int, ...]:
+        """Lists widths, in drafted tokens, of the target's calls on drafts of `width`."""
         return (width,)
 
-    def call(self, target: str, drafted: int) -> Call:
-        """The target's call on the pending token and `drafted` others."""
+    def make_call(self, target: str, drafted: int) -> Call:
+        """Describes the target's call on the pending token and `drafted` drafted tokens."""
         return Call(target, drafted + 1, drafted + 1)
 
     def check(self, width: int) -> None:
-        """Refuses drafts that it cannot read.
+        """Checks that it can read drafts of a width.
 
         Raises:
-          ValueError: saying why.
+          ValueError: giving the reason.
         """
 
     def read(
@@ -71,9 +71,9 @@ class Reader:
         judge: Judge,
         features: tuple[int, ...] = (),
     ) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
-        """Reads and judges a draft; returns the target's new cache and log columns too.
+        """Reads and judges a draft; also returns the target's new cache and log columns.
 
-        Judging here lets a reader that calls the target at one of several widths keep logits of
-        that width alone.
+        The reader calls `judge` itself, so that a reader with several compiled widths holds logits
+        of one width only.
         """
         raise NotImplementedError

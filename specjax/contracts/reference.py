@@ -1,7 +1,7 @@
-"""Registries in words: the tables of the docs, and `--help`.
+"""Formats registries as tables of the docs and for `--help`.
 
-`python -m specjax.contracts.reference` writes the tables anew into every page of docs/ that has
-them by a pair of comments:
+`python -m specjax.contracts.reference` updates the tables in every page of docs/ that marks them by
+a pair of comments:
 
     <!-- table: objective -->
     <!-- end of table -->
@@ -25,13 +25,13 @@ from specjax.contracts.registry import Entry, Registry
 DOCS = Path(__file__).parents[2] / "docs"
 
 WIDTH = 100
-"""Columns of help."""
+"""Line width of help, in characters."""
 
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
 
 
 def main(folder: Path = DOCS) -> int:
-    """Writes the tables of all pages in a folder; names the pages that have changed."""
+    """Updates the tables of all pages in a folder; prints the changed pages."""
     for page in sorted(folder.rglob("*.md")):
         before = page.read_text("utf-8")
         after = fill_tables(before)
@@ -42,10 +42,10 @@ def main(folder: Path = DOCS) -> int:
 
 
 def fill_tables(page: str) -> str:
-    """The text of a page with its tables as the registries have them now.
+    """Returns the text of a page with its tables updated from the registries.
 
     Raises:
-      ValueError: when the kind of a table does not exist.
+      ValueError: if the kind of a table does not exist.
     """
     known = list_registries()
 
@@ -53,18 +53,18 @@ def fill_tables(page: str) -> str:
         begin, kind, _, end = match.groups()
         if kind not in known:
             raise ValueError(f"table is {kind!r}; it must be one of {', '.join(known)}")
-        return f"{begin}\n{table(known[kind])}\n{end}"
+        return f"{begin}\n{format_table(known[kind])}\n{end}"
 
     return _TABLE.sub(render, page)
 
 
 def list_registries() -> dict[str, Registry]:
-    """All registries of `contracts.registry`, by the word for one of their entries."""
+    """Lists the registries of `contracts.registry` by their `kind`."""
     return {known.kind: known for known in vars(registry).values() if isinstance(known, Registry)}
 
 
-def help_text(*shown: Registry) -> str:
-    """Registries for `--help`: every name with its summary, below it its fields."""
+def format_help(*shown: Registry) -> str:
+    """Formats registries for `--help`: each name, its summary and its fields."""
     lines = []
     for entries in shown:
         lines.append(f"\n{entries.kind}s:")
@@ -72,17 +72,16 @@ def help_text(*shown: Registry) -> str:
             lines.append(_wrap(f"  {entry.name}: {entry.summary}", 4))
             for name, field in config_fields(entry.cls).items():
                 given = "" if field.required else "default "
-                words = f"{field.help}; {field.allowed} ({given}{default_words(field)})"
+                words = f"{field.help}; {field.allowed} ({given}{format_default(field)})"
                 lines.append(_wrap(f"    {name}: {words}", 8))
     return "\n".join(lines)
 
 
-def table(shown: Registry) -> str:
-    """The Markdown table of a registry, and below it one of its fields if it has any.
+def format_table(shown: Registry) -> str:
+    """Formats a registry as a Markdown table, followed by a table of its fields.
 
-    Entries share a row where they say the same of a field.
-
-    Of what lives in its package: what a user registered elsewhere is not in our docs.
+    Entries with identical fields share a row. Only classes of the registry's own package are shown,
+    not those that a user registered.
     """
     ours = [entry for entry in shown.values() if entry.cls.__module__.startswith(shown.package)]
     head = [shown.kind, "what it is", *(name.replace("_", " ") for name in shown.shown)]
@@ -93,7 +92,7 @@ def table(shown: Registry) -> str:
     owners: dict[tuple[str, ...], list[str]] = {}  # by the cells of a field
     for entry in ours:
         for name, field in config_fields(entry.cls).items():
-            cells = f"`{name}`", field.help, field.allowed, default_words(field)
+            cells = f"`{name}`", field.help, field.allowed, format_default(field)
             owners.setdefault(cells, []).append(f"`{entry.name}`")
     tables = _markdown(head, entries)
     if owners:
@@ -102,8 +101,8 @@ def table(shown: Registry) -> str:
     return tables
 
 
-def default_words(field: ConfigField) -> str:
-    """The default of a field in words."""
+def format_default(field: ConfigField) -> str:
+    """Formats the default of a field in words."""
     if field.required:
         return "must be given"
     if field.default is None:
@@ -114,7 +113,7 @@ def default_words(field: ConfigField) -> str:
 
 
 def _attribute(entry: Entry, name: str) -> str:
-    """What help and tables show of a class's attribute."""
+    """Formats a class's attribute for help and tables."""
     value: Any = getattr(entry.cls, name)
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -130,7 +129,7 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _wrap(words: str, indent: int) -> str:
-    """Words as a paragraph; lines after the first are indented."""
+    """Wraps words into a paragraph with a hanging indent."""
     return textwrap.fill(words, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 

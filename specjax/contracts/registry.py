@@ -1,7 +1,7 @@
-"""Names under which configs find things: one file, one class, one registration.
+"""Registries of classes by config name: one file, one class, one registration.
 
-A kind of thing (drafters, rules, objectives, tasks, ...) is a registry; its entries are the classes
-of a package's modules, which are imported when somebody looks a name up for the first time.
+Drafters, rules, objectives, tasks, ... each have a registry. Its entries are the classes of a
+package's modules, which are imported at the first look-up.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class Entry:
 
     name: str
     cls: type
-    example: Mapping[str, Any]  # values of its fields that make a useful instance
+    example: Mapping[str, Any]  # field values of a useful instance
 
     @property
     def summary(self) -> str:
-        """The first line of its docstring, or nothing."""
+        """The first line of its docstring, or an empty text."""
         return (self.cls.__doc__ or "").strip().partition("\n")[0]
 
 
 _OWN = __name__.partition(".")[0]
-"""The package whose files registries import by themselves."""
+"""The package whose modules registries import themselves."""
 
 
 def _locate(cls: type) -> tuple[str, str]:
@@ -38,9 +38,9 @@ def _locate(cls: type) -> tuple[str, str]:
 
 
 class Registry(Mapping[str, Entry]):
-    """Entries by name; `kind` is the word for one of them, `package` where they live.
+    """Entries by name; `kind` names one entry, `package` holds the classes.
 
-    `shown` names attributes of the classes that help and the tables of the docs show.
+    `shown` lists class attributes that help and the tables of the docs include.
     """
 
     def __init__(self, kind: str, package: str, *, shown: tuple[str, ...] = ()) -> None:
@@ -49,15 +49,15 @@ class Registry(Mapping[str, Entry]):
         self._complete = False
 
     def register(self, name: str, *, example: Mapping[str, Any] | None = None) -> Callable[[T], T]:
-        """Makes a class known as `name`; the same class, defined anew, replaces itself.
+        """Registers a class as `name`; a redefinition of the same class replaces it.
 
         Raises:
-          ValueError: when another class has the name.
+          ValueError: if another class has the name.
         """
 
         def remember(cls: T) -> T:
             if not cls.__module__.startswith(f"{_OWN}."):
-                self._all()  # a name of the package's own is refused at once, not taken back later
+                self._all()  # a clash with a built-in name fails here, not later
             known = self._entries.get(name)
             if known is not None and _locate(known.cls) != _locate(cls):
                 raise ValueError(f"{self.kind} {name!r} is registered already, as {known.cls}")
@@ -75,19 +75,19 @@ class Registry(Mapping[str, Entry]):
     def __len__(self) -> int:
         return len(self._all())
 
-    def name_of(self, cls: type) -> str:
-        """The name of a class."""
+    def get_name(self, cls: type) -> str:
+        """Returns the name of a class."""
         return next(entry.name for entry in self._all().values() if entry.cls is cls)
 
     def _all(self) -> dict[str, Entry]:
         if not self._complete:
-            self._complete = True  # already now: a module may look its neighbours up
+            self._complete = True  # set first: a module may look up its neighbors
             try:
                 package = importlib.import_module(self.package)
                 for module in pkgutil.iter_modules(package.__path__):
                     importlib.import_module(f"{self.package}.{module.name}")
             except BaseException:
-                self._complete = False  # the next look must fail as well, not miss entries
+                self._complete = False  # the next look-up must fail too, not miss entries
                 raise
         return self._entries
 

@@ -1,4 +1,4 @@
-"""Rows that grow at their own pace, and loops that run a step only where a row needs it."""
+"""Operations on rows of different lengths, and steps that run only when needed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jaxtyping import Array, Bool, Int, Shaped
 from specjax.models.base import Cache
 
 Caches = dict[str, Cache]
-"""Every model's cache by the model's name."""
+"""Caches by model name."""
 
 NOT_A_TOKEN = -1
-"""Marks an empty slot; equal to no token of any vocabulary."""
+"""Marks an empty slot; not an id of any vocabulary."""
 
 
 def count_until_eos(tokens: Int[Array, "B N"], eos: tuple[int, ...]) -> Int[Array, " B"]:
-    """Tokens [B] of tokens [B, N] up to and including the first EOS; N when there is none."""
+    """Counts tokens [B, N] up to and including the first EOS, [B]; N without EOS."""
     size = tokens.shape[1]
     if size == 0:
         return jnp.zeros((tokens.shape[0],), jnp.int32)
@@ -27,10 +27,10 @@ def count_until_eos(tokens: Int[Array, "B N"], eos: tuple[int, ...]) -> Int[Arra
     return jnp.where(jnp.any(is_eos, axis=1), jnp.argmax(is_eos, axis=1) + 1, size)
 
 
-def ends_text(
+def ends_with_eos(
     tokens: Int[Array, "B N"], count: Int[Array, " B"], eos: tuple[int, ...]
 ) -> Bool[Array, " B"]:
-    """Whether [B] the last of each row's first `count` tokens [B, N] is an EOS."""
+    """Returns whether [B] the last of each row's first `count` tokens [B, N] is an EOS."""
     return (count > 0) & jnp.isin(pick_last(tokens, count), jnp.array(eos, jnp.int32))
 
 
@@ -47,8 +47,10 @@ def append(
     return buffer.at[rows, slots].set(values.astype(buffer.dtype), mode="drop")
 
 
-def window(tokens: Int[Array, "B L"], begin: Int[Array, " B"], size: int) -> Int[Array, "B {size}"]:
-    """tokens[b, begin[b] : begin[b] + size], clipped at the buffer's end; [B, size]."""
+def slice_window(
+    tokens: Int[Array, "B L"], begin: Int[Array, " B"], size: int
+) -> Int[Array, "B {size}"]:
+    """Returns tokens[b, begin[b] : begin[b] + size] [B, size], clipped at the buffer's end."""
     slots = begin[:, None] + jnp.arange(size)
     return jnp.take_along_axis(tokens, slots, axis=1, mode="clip")
 
@@ -56,7 +58,7 @@ def window(tokens: Int[Array, "B L"], begin: Int[Array, " B"], size: int) -> Int
 def pick_last(
     values: Shaped[Array, "B N *rest"], count: Int[Array, " B"]
 ) -> Shaped[Array, " B *rest"]:
-    """The last of each row's first `count` [B] of values [B, N, ...]; without any its first."""
+    """Returns the last of each row's first `count` values [B, N, ...]; at count 0 the first."""
     index = jnp.maximum(count - 1, 0).reshape(-1, *(1,) * (values.ndim - 1))
     return jnp.take_along_axis(values, index, axis=1, mode="clip")[:, 0]
 
@@ -64,7 +66,7 @@ def pick_last(
 def select_rows(
     row_mask: Bool[Array, " B"], new: Shaped[Array, " B *rest"], old: Shaped[Array, " B *rest"]
 ) -> Shaped[Array, " B *rest"]:
-    """`new` [B, ...] in the rows `mine` [B], `old` in the others."""
+    """Returns `new` [B, ...] in rows of `row_mask` [B], `old` in the others."""
     return jnp.where(row_mask.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
 
@@ -73,8 +75,8 @@ def rewind(
 ) -> Caches:
     """Rewinds caches to the token before the pending one.
 
-    A minimum, never an assignment: a lagging model has not filled those slots. Rows that were not
-    active keep their pointer.
+    Takes a minimum, because a lagging model has not filled those slots. Inactive rows keep their
+    pointer.
     """
 
     def one(cache: Cache, old: Cache) -> Cache:
@@ -87,17 +89,17 @@ def rewind(
 T = TypeVar("T")
 
 ROUNDS = "rounds"
-"""The rounds of a decode; long prompts are read in a loop of their own."""
+"""Scope name of the rounds of a decode; long prompts are read in another loop."""
 
 CATCHING_UP = "catching_up"
-"""Feeding what a drafter's model has not read; most rounds do not run it."""
+"""Scope name of catching up, which most rounds skip."""
 
 
-def masked_step(wanted: Bool[Array, ""], step: Callable[[T], T], carry: T) -> T:
-    """`step(carry)` where wanted [] holds, else the carry itself.
+def run_if(wanted: Bool[Array, ""], step: Callable[[T], T], carry: T) -> T:
+    """Returns `step(carry)` if wanted [] holds, else the carry itself.
 
-    A loop of at most one turn. One of them leaves a cache in the carry where it is; of several in a
-    row, as of branches, the compiled program has copies of it.
+    A loop of at most one iteration. XLA then updates a cache in the carry in place; after several
+    such loops in a row, as after branches, the compiled program copies it.
     """
 
     def once(loop: tuple[jax.Array, T]) -> tuple[jax.Array, T]:
@@ -107,5 +109,5 @@ def masked_step(wanted: Bool[Array, ""], step: Callable[[T], T], carry: T) -> T:
 
 
 def make_zeros(make: Callable[[], T]) -> T:
-    """Zeros of the shapes that `make()` would give; it does not run."""
+    """Returns zeros with the shapes of `make()`, which does not run."""
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(make))

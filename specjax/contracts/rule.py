@@ -1,4 +1,4 @@
-"""The rule contract: what the target read, and which tokens a rule accepts."""
+"""The acceptance rule contract: from the target's outputs to accepted tokens."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Reading(struct.PyTreeNode):
 
 
 class Verdict(struct.PyTreeNode):
-    """What a rule decided for each row: the first `count` of `tokens` are written.
+    """A rule's decision for each row: the first `count` of `tokens` are written.
 
-    The first `accepted` of them are the draft's, or of a tree the nodes of `path`; what follows is
-    the target's own. A rule that withholds its own token counts one less.
+    The first `accepted` of them are drafted tokens, in a tree the nodes of `path`. The token after
+    them is the target's, which a rule may withhold (`count` = `accepted`).
     """
 
     tokens: Int32[Array, "B K+1"]
     count: Int32[Array, " B"]
     accepted: Int32[Array, " B"]
     overlap: Float32[Array, " B"]  # sum of sum_x min(p, q) over the tested positions
-    path: Int32[Array, "B K"] | None = None  # the accepted nodes of a tree, from the root on
+    path: Int32[Array, "B K"] | None = None  # accepted nodes of a tree, from the root
 
 
 def make_verdict(
@@ -40,9 +40,9 @@ def make_verdict(
     own: Int[Array, " B"],
     overlap: Float[Array, " B"] | None = None,
 ) -> Verdict:
-    """The first `accepted` [B] drafted tokens, then the token `own` [B].
+    """Builds a verdict of the first `accepted` [B] drafted tokens and the token `own` [B].
 
-    Without `overlap` every accepted token counts as one: a greedy target's distribution is one-hot.
+    Without `overlap` every accepted token counts as 1, as for one-hot distributions.
     """
     drafted = jnp.pad(draft.tokens, ((0, 0), (0, 1)))
     is_accepted = jnp.arange(draft.width + 1) < accepted[:, None]
@@ -51,52 +51,52 @@ def make_verdict(
     return Verdict(tokens, accepted + 1, accepted, overlap)
 
 
-def leading_run(passed: Bool[Array, "B K"], length: Int[Array, " B"]) -> Int[Array, " B"]:
-    """Length [B] of the leading run of True in passed [B, K] among each row's first `length`."""
+def count_leading(passed: Bool[Array, "B K"], length: Int[Array, " B"]) -> Int[Array, " B"]:
+    """Counts [B] the True entries of passed [B, K] before the first False or `length`."""
     inside = jnp.arange(passed.shape[1]) < length[:, None]
     return jnp.sum(jnp.cumprod((passed & inside).astype(jnp.int32), axis=1), axis=1)
 
 
 def count_tested(accepted: Int[Array, " B"], length: Int[Array, " B"]) -> Int[Array, " B"]:
-    """Positions [B] put to the test: the accepted ones and, if any, the first rejected one."""
+    """Counts tested positions [B]: the accepted ones and the first rejected one, if any."""
     return jnp.minimum(accepted + 1, length)
 
 
 class Rule:
-    """Acceptance rule; frozen and hashable."""
+    """Decides which drafted tokens are accepted; frozen and hashable."""
 
     def __post_init__(self) -> None:
         fields.check(self)
 
     lossless: bool = False
-    """Whether outputs keep the target's distribution (and equal its argmax when greedy)."""
+    """Whether outputs have the target's distribution (and equal its argmax when greedy)."""
 
     trees: bool = False
-    """Whether it judges trees as well as chains."""
+    """Whether it supports trees as well as chains."""
 
     apart: bool = False
-    """Whether nodes must be drawn independently (not `TreeSpec.shared`)."""
+    """Whether nodes must be drawn independently of each other (not `TreeSpec.shared`)."""
 
     def judge(
         self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
     ) -> Verdict:
-        """Judges a draft by what the target read; consumes `keys` [B]."""
+        """Judges a draft by the target's outputs; consumes `keys` [B]."""
         raise NotImplementedError
 
     def check_sampling(self, greedy: bool) -> None:
-        """Refuses sampling settings that the rule does not support.
+        """Checks that the rule supports greedy decoding or sampling.
 
         Raises:
-          ValueError: saying which.
+          ValueError: naming the unsupported setting.
         """
 
 
 class NestableRule(Rule):
-    """A rule that may review inside a cascade."""
+    """A rule that can review drafts inside a cascade."""
 
     def distribution(self, draft: Draft, reading: Reading, options: Options) -> Distribution:
-        """The distribution [B, K + 1] of accepted tokens and corrections.
+        """Returns the output distribution at K + 1 positions, rejections and corrections included.
 
-        The next reviewer tests each token against it (docs/methods/cascade.md).
+        The next reviewer tests the tokens against it (docs/methods/cascade.md).
         """
         raise NotImplementedError

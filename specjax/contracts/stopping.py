@@ -1,4 +1,4 @@
-"""Stop strings: an automaton over tokens, which rows walk as they grow."""
+"""Stop strings, matched by an automaton over tokens."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from jaxtyping import Array, Bool, Int, Int32
 
 
 class Stops(struct.PyTreeNode):
-    """The automaton of some stop strings.
+    """The automaton of a set of stop strings.
 
-    Tokens of one kind have the same transitions. A string may begin and end inside of tokens.
+    Tokens of one kind share transitions. A string may begin and end inside tokens.
     """
 
     kind: Int32[Array, " V"]  # of each token
     following: Int32[Array, "S C"]  # the state after a token of each kind
-    completes: Bool[Array, "S C"]  # whether such a token completes a string
+    completes: Bool[Array, "S C"]  # whether that token completes a string
 
     def begin(self, tokens: Int[Array, "B N"], length: Int[Array, " B"]) -> Int[Array, " B"]:
-        """The state [B] after the first `length` [B] of tokens [B, N]."""
+        """Returns the state [B] after the first `length` [B] of tokens [B, N]."""
         state = jnp.zeros_like(length)
         return self._walk(state, tokens, length, jnp.zeros_like(self.completes))[0]
 
     def read(
         self, state: Int[Array, " B"], tokens: Int[Array, "B N"], count: Int[Array, " B"]
     ) -> tuple[Int[Array, " B"], Int[Array, " B"], Bool[Array, " B"]]:
-        """The state [B] after tokens [B, N], how many were read and whether a string is complete.
+        """Returns the state [B] after tokens [B, N], their number and whether a string ended.
 
-        The first `count` [B] are read, up to and including the first that completes one.
+        At most `count` [B] tokens are read, up to and including the first that completes a string.
         """
         return self._walk(state, tokens, count, self.completes)
 

@@ -1,7 +1,7 @@
 """Trees of drafted tokens, given by the parents of their nodes (docs/methods/trees.md).
 
 Node k is a child of node `parents[b, k]`; -1 is the pending token. Parents come before children.
-The target reads the pending token at place 0 and the nodes at places 1 ... K.
+The target reads the pending token at index 0 and the nodes at indices 1 ... K.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 
-def ancestor_mask(parents: Int[Array, "B K"]) -> Bool[Array, "B K+1 K+1"]:
-    """Tree attention mask [B, K+1, K+1] of parents [B, K].
+def make_ancestor_mask(parents: Int[Array, "B K"]) -> Bool[Array, "B K+1 K+1"]:
+    """Returns the tree attention mask [B, K+1, K+1] of parents [B, K].
 
-    Each place sees its ancestors and itself. Computed by repeated squaring.
+    Each node attends to its ancestors and itself. Computed by repeated squaring.
     """
-    places = parents.shape[1] + 1
+    size = parents.shape[1] + 1
     above = jnp.pad(parents + 1, ((0, 0), (1, 0)))  # of the pending token: itself
-    reached = jax.nn.one_hot(above, places, dtype=bool) | jnp.eye(places, dtype=bool)
-    for _ in range((places - 1).bit_length()):
+    reached = jax.nn.one_hot(above, size, dtype=bool) | jnp.eye(size, dtype=bool)
+    for _ in range((size - 1).bit_length()):
         reached = jnp.einsum("bij,bjk->bik", reached, reached, preferred_element_type=jnp.int32) > 0
     return reached
 
 
-def depth(ancestors: Bool[Array, "B K1 K1"]) -> Int[Array, "B K1"]:
-    """Depth [B, K+1] of each place; the pending token has 0."""
+def compute_depth(ancestors: Bool[Array, "B K1 K1"]) -> Int[Array, "B K1"]:
+    """Computes the depth [B, K+1] of each node; the pending token has depth 0."""
     return jnp.sum(ancestors, axis=-1, dtype=jnp.int32) - 1
 
 
 def append_tree(
     parents: Int[Array, "B K"], text: Int[Array, " B"], most: int
 ) -> Int[Array, "B {most}+K"]:
-    """Parents [B, most + K] of a chain of `text` [B] tokens followed by the tree of parents [B, K].
+    """Appends a tree of parents [B, K] to a chain of `text` [B] tokens.
 
-    One call feeds the chain of at most `most` tokens and then the nodes. The first token has no
-    entry. Entries after the nodes continue as a chain.
+    Returns parents [B, most + K], for a call that feeds the chain of at most `most` tokens and then
+    the nodes. The first token has no entry. Entries after the nodes continue as a chain.
     """
     place = jnp.arange(most + parents.shape[1])
     node = place - text[:, None]
@@ -47,11 +47,11 @@ def append_tree(
     return jnp.where(is_node, text[:, None] + own, place - 1)
 
 
-def depths_and_ranks(parents: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Depths and ranks among siblings of all nodes, both from 0.
+def compute_depths_and_ranks(parents: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Computes depths and sibling ranks of all nodes, both from 0.
 
     Raises:
-      ValueError: when a node's parent is neither an earlier node nor -1.
+      ValueError: if a node's parent is neither an earlier node nor -1.
     """
     depths: list[int] = []
     ranks: list[int] = []
@@ -71,9 +71,9 @@ def depths_and_ranks(parents: Sequence[int]) -> tuple[tuple[int, ...], tuple[int
 def build_regular_tree(
     widths: tuple[int, ...],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Parents, depths and ranks of a regular tree, level by level.
+    """Builds a regular tree; returns parents, depths and ranks level by level.
 
-    The pending token has `widths[0]` children, each of these `widths[1]`, ...
+    The pending token has `widths[0]` children, each of which has `widths[1]`, ...
     """
     parents: list[int] = []
     level: Sequence[int] = (-1,)
@@ -81,13 +81,13 @@ def build_regular_tree(
         first = len(parents)
         parents += [parent for parent in level for _ in range(width)]
         level = range(first, len(parents))
-    return tuple(parents), *depths_and_ranks(parents)
+    return tuple(parents), *compute_depths_and_ranks(parents)
 
 
 def sort_by_level(
     parents: Sequence[int],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Parents, depths and ranks of any tree, renumbered level by level."""
+    """Renumbers a tree level by level; returns parents, depths and ranks."""
     order: list[int] = []
     level = [-1]
     while level:
@@ -95,4 +95,4 @@ def sort_by_level(
         order += level
     number = {-1: -1} | {node: place for place, node in enumerate(order)}
     renumbered = tuple(number[parents[node]] for node in order)
-    return renumbered, *depths_and_ranks(renumbered)
+    return renumbered, *compute_depths_and_ranks(renumbered)

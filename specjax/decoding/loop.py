@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from specjax.contracts.context import Options
+from specjax.contracts.decoder_prefix import add_previous_text, choose_decoder_prefix, prefill
 from specjax.contracts.drafter import CALLS, STOP
 from specjax.contracts.env import Bound
-from specjax.contracts.opening import add_previous_text, choose_decoder_prefix, prefill
 from specjax.contracts.reader import WIDTH
-from specjax.contracts.rows import ROUNDS, make_zeros, masked_step
+from specjax.contracts.rows import ROUNDS, make_zeros, run_if
 from specjax.decoding.round import round_
 from specjax.decoding.state import Decoder, Generation, State, first_context, previous_width
 from specjax.decoding.trace import OWN, make_empty_trace
@@ -73,7 +73,7 @@ def begin(
     caches = {decoder.target: prefill(env.target, cache, prefix, context.begin)}
     choice, wanted = decoder.drafter.choice, {}
     if choice:
-        wanted = choice.needed_models(env, context, prompt_reading, keys)
+        wanted = choice.find_needed_models(env, context, prompt_reading, keys)
     for name in decoder.used[1:]:
         given = {"ahead": ahead, **own.get(name, {})}
         if env[name].model.info.borrows_encoder:
@@ -81,7 +81,7 @@ def begin(
         start = functools.partial(_start, env[name], read, given, prefix, context.begin)
         if name in wanted:
             step = functools.partial(lambda start, _: start(), start)
-            caches[name] = masked_step(wanted[name], step, make_zeros(start))
+            caches[name] = run_if(wanted[name], step, make_zeros(start))
         else:
             caches[name] = start()
     memory, caches = decoder.drafter.begin(env, caches, context, prompt_reading, keys)
@@ -137,10 +137,10 @@ def advance(decoder: Decoder, params: dict[str, Any], state: State, rounds: int 
         return after.replace(caches={**state.caches, **after.caches})
 
     choice = decoder.drafter.choice
-    alternatives = choice.alternatives(state.context.length.shape[0]) if choice else ()
+    alternatives = choice.list_alternatives(state.context.length.shape[0]) if choice else ()
     if choice is None or not alternatives:
         return run(decoder, state)
-    chosen = choice.chosen(state.memory)
+    chosen = choice.get_alternative(state.memory)
     for index, one in enumerate(alternatives):
         reader = decoder.reader if decoder.reader.overrides else one.reader
         baseline = dataclasses.replace(decoder, drafter=one.drafter, reader=reader)

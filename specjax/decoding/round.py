@@ -13,7 +13,7 @@ from specjax.contracts.draft import LENGTH, Draft
 from specjax.contracts.drafter import CALLS, STOP, Log, Memory, Outcome
 from specjax.contracts.env import Env
 from specjax.contracts.logits_processor import bind_processors, cut_at_forbidden
-from specjax.contracts.rows import Caches, append, count_until_eos, ends_text, rewind
+from specjax.contracts.rows import Caches, append, count_until_eos, ends_with_eos, rewind
 from specjax.contracts.rule import Reading, Verdict, count_tested
 from specjax.decoding.state import Decoder, State
 from specjax.decoding.trace import (
@@ -68,7 +68,7 @@ def verify(
     settings = bind_processors(context, decoder.target_model.info.vocab_size)
 
     def judge(draft: Draft, reading: Reading) -> Verdict:
-        reading = reading.replace(logits=settings.of_draft(reading.logits, draft))
+        reading = reading.replace(logits=settings.process_draft(reading.logits, draft))
         if settings and not decoder.rule.lossless:
             draft = cut_at_forbidden(draft, reading.logits)
         return decoder.rule.judge(draft, reading, context.options, keys)
@@ -98,7 +98,7 @@ def commit(
     if stops is not None and reached is not None:
         reached, count, complete = stops.read(reached, verdict.tokens, count)
     length = context.length + count
-    ended = ends_text(verdict.tokens, count, eos) | (length >= context.limit) | ~draft.review
+    ended = ends_with_eos(verdict.tokens, count, eos) | (length >= context.limit) | ~draft.review
     if complete is not None:
         ended |= complete
     if verdict.path is not None:

@@ -11,13 +11,13 @@ from flax import struct
 
 from specjax.contracts.catching_up import CHUNK
 from specjax.contracts.context import Context, Options
+from specjax.contracts.decoder_prefix import make_copy_source
 from specjax.contracts.drafter import Drafter, Memory
 from specjax.contracts.env import Env, Models
-from specjax.contracts.opening import join_as_text
 from specjax.contracts.reader import Reader
 from specjax.contracts.rows import Caches
 from specjax.contracts.rule import Rule
-from specjax.contracts.spec import Call, parts
+from specjax.contracts.spec import Call, list_parts
 from specjax.decoding.trace import Trace
 from specjax.models.base import LanguageModel, Params, check_same_prompts
 from specjax.models.guided import Guided
@@ -25,7 +25,7 @@ from specjax.models.info import Frames
 from specjax.models.vocabularies import unwrap
 from specjax.parallel.sharding import Layout
 from specjax.runtime.errors import UserError
-from specjax.verification.whole import Whole
+from specjax.verification.whole import WholeReader
 
 
 class State(struct.PyTreeNode):
@@ -57,7 +57,7 @@ class Decoder:
     drafter: Drafter
     rule: Rule
     max_new_tokens: int
-    reader: Reader = Whole()
+    reader: Reader = WholeReader()
     target: str = "target"
     layout: Layout | None = None  # None: everything on one device
     room: int = 0  # slots beyond the longest output; 0: as many as a round may write
@@ -133,7 +133,7 @@ class Decoder:
     @property
     def parts(self) -> tuple[str, ...]:
         """The parts that runs are counted for: the models, and early exits separately."""
-        return tuple(dict.fromkeys((*self.used, *parts(self.drafter.spec.calls))))
+        return tuple(dict.fromkeys((*self.used, *list_parts(self.drafter.spec.calls))))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ def count_ahead(drafter: Drafter, reader: Reader) -> int:
     """
     spec = drafter.spec
     fed = [call.tokens for call in spec.calls]
-    fed += [width + 1 for width in reader.widths(spec.width)]
+    fed += [width + 1 for width in reader.list_widths(spec.width)]
     return spec.touched_slots + CHUNK + max(fed)
 
 
@@ -212,12 +212,14 @@ def first_context(
 ) -> Context:
     """The rows before the first round: their decoder prefix, whose last token is pending.
 
-    Of tokens that the target has yet to choose from (`contracts.opening`) it has the first.
+    Of tokens that the target has yet to choose from (`contracts.decoder_prefix`) it has the first.
     """
     rows, width = prompt.shape[:2]
     prefix = decoder.target_model.info.first_prefix
     if prefix:
-        encoder_tokens, encoder_length = join_as_text(decoder.target_model, prompt, prompt_length)
+        encoder_tokens, encoder_length = make_copy_source(
+            decoder.target_model, prompt, prompt_length
+        )
         head = jnp.broadcast_to(jnp.array(prefix, jnp.int32), (rows, len(prefix)))
         length = jnp.full((rows,), len(prefix), jnp.int32)
     else:

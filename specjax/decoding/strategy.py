@@ -23,11 +23,11 @@ from specjax.decoding.state import Decoder
 from specjax.drafting.nothing import Nothing
 from specjax.parallel.sharding import Layout
 from specjax.runtime.errors import UserError
-from specjax.sampling import sampling
+from specjax.sampling import make_sampling
 from specjax.verification.block import BlockVerification
-from specjax.verification.invariant import Invariant
+from specjax.verification.invariant import InvariantReader
 from specjax.verification.speculative_sampling import SpeculativeSampling
-from specjax.verification.whole import Whole
+from specjax.verification.whole import WholeReader
 
 RENAMED = {
     "neural_tree": "'neural', with widths, parents or nodes for a tree",
@@ -100,7 +100,7 @@ class Strategy:
             )
         self._check_rule()
         if self.reader is None:
-            object.__setattr__(self, "reader", self.drafter.reader or Whole())
+            object.__setattr__(self, "reader", self.drafter.reader or WholeReader())
         self.reader.check(width)
         if bool(self.drafter.spec.tree) != self.reader.trees:
             drafts = "trees" if self.drafter.spec.tree else "chains"
@@ -112,15 +112,15 @@ class Strategy:
         """Refuses a rule that does not support the drafter."""
         own = self.drafter.rule_type
         if own and not isinstance(self.rule, own):
-            rule, drafter = RULES.name_of(type(self.rule)), DRAFTERS.name_of(type(self.drafter))
-            needed = RULES.name_of(own)
+            rule, drafter = RULES.get_name(type(self.rule)), DRAFTERS.get_name(type(self.drafter))
+            needed = RULES.get_name(own)
             raise ValueError(f"rule is {rule!r}; drafter {drafter!r} needs its own, {needed!r}")
         if self.drafter.spec.tree and not self.rule.trees:
-            rule, known = RULES.name_of(type(self.rule)), [n for n in RULES if RULES[n].cls.trees]
+            rule, known = RULES.get_name(type(self.rule)), [n for n in RULES if RULES[n].cls.trees]
             raise ValueError(f"rule is {rule!r}; drafts that are trees need {' or '.join(known)}")
         tree = self.drafter.spec.tree
         if tree and tree.shared and self.rule.apart and not self.greedy:
-            rule, drafter = RULES.name_of(type(self.rule)), DRAFTERS.name_of(type(self.drafter))
+            rule, drafter = RULES.get_name(type(self.rule)), DRAFTERS.get_name(type(self.drafter))
             raise ValueError(
                 f"rule is {rule!r}; it must be 'lossless' with drafter {drafter!r} at a temperature"
                 " above 0: nodes of a level share draws"
@@ -143,7 +143,7 @@ class Strategy:
     @property
     def target_widths(self) -> tuple[int, ...]:
         """The numbers of drafted tokens for which target calls are compiled."""
-        return self.reader.widths(self.drafter.spec.width)
+        return self.reader.list_widths(self.drafter.spec.width)
 
     @property
     def settings(self) -> Settings:
@@ -168,8 +168,8 @@ class Strategy:
         reader = self.reader
         if invariant:
             self._check_invariant(invariant)
-            reader = Invariant(invariant - 1)
-        parts = self.drafter.of_models(models), self.rule, max_new_tokens, reader
+            reader = InvariantReader(invariant - 1)
+        parts = self.drafter.bind_models(models), self.rule, max_new_tokens, reader
         return Decoder(models, *parts, layout=layout, room=invariant)
 
     def _check_invariant(self, invariant: int) -> None:
@@ -195,9 +195,9 @@ class Strategy:
         """The traced numbers of the strategy."""
         values = dict(self.numbers)
         for part in (self.drafter, self.rule, self.reader):
-            values = fields.default_numbers(part) | values
+            values = fields.collect_default_numbers(part) | values
         numbers = {name: jnp.float32(value) for name, value in values.items()}
-        return Options(sampling(**drawing_fields(self.settings)), numbers)
+        return Options(make_sampling(**drawing_fields(self.settings)), numbers)
 
 
 def autoregressive(**settings: Any) -> Strategy:
@@ -247,7 +247,7 @@ def from_config(
 def _build(where: str, drafter: str, spec: Mapping[str, Any]) -> Strategy:
     drafter_entry = DRAFTERS[drafter]
     own_rule = drafter_entry.cls.rule_type
-    default_rule = RULES.name_of(own_rule) if own_rule else "lossless"
+    default_rule = RULES.get_name(own_rule) if own_rule else "lossless"
     rule_entry = RULES[_chosen(where, "rule", spec.get("rule", default_rule), RULES)]
     reader = _chosen(where, "reader", spec.get("reader", "whole"), READERS)
     parts = drafter_entry.cls, rule_entry.cls, READERS[reader].cls
@@ -317,7 +317,7 @@ def _assemble(parts: tuple[type, ...], values: dict[str, Any]) -> Strategy:
         drafter,
         rule,
         numbers=tuple(numbers.items()),
-        reader=reader.around(drafter.spec, drafter.reader),
+        reader=reader.adapt_to(drafter.spec, drafter.reader),
         **drawn,
     )
 

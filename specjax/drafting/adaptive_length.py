@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from specjax.contracts import fields
-from specjax.verification.fitted import doubling
+from specjax.verification.fitted import list_doubling_widths
 
 FIXED, ACCEPTANCE, BREAK_EVEN = ADAPT = ("fixed", "acceptance", "break_even")
 """Draft length: the longest; the best one for the acceptance so far; up to the token where the
@@ -94,8 +94,8 @@ def speeds(running: Running, longest: int, numbers: dict[str, jax.Array]) -> jax
 
 
 def best_length(running: Running, longest: int, numbers: dict[str, jax.Array]) -> jax.Array:
-    """The draft length [B] among `doubling` with the highest expected speed."""
-    known = jnp.array(doubling(longest), jnp.int32)
+    """The draft length [B] among `list_doubling_widths` with the highest expected speed."""
+    known = jnp.array(list_doubling_widths(longest), jnp.int32)
     return known[jnp.argmax(speeds(running, longest, numbers)[:, known - 1], axis=1)]
 
 

@@ -18,17 +18,17 @@ from specjax.contracts.drafter import STOP, Drafter, Log, Memory, Outcome
 from specjax.contracts.env import Env
 from specjax.contracts.reader import Reader
 from specjax.contracts.registry import DRAFTERS
-from specjax.contracts.rows import Caches, ends_text
+from specjax.contracts.rows import Caches, ends_with_eos
 from specjax.contracts.spec import Spec
 from specjax.drafting import chain
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
 from specjax.drafting.nodes import NOTHING
 from specjax.models.base import PromptReading
-from specjax.verification.distances import DISTANCES, OF_DISTRIBUTIONS
-from specjax.verification.fitted import Fitted
+from specjax.verification.distances import DISTANCES, NEED_LOGITS
+from specjax.verification.fitted import FittedReader
 from specjax.verification.rollback import COMPAT, OFFICIAL, PAPER, Rollback
-from specjax.verification.whole import Whole
+from specjax.verification.whole import WholeReader
 
 WINDOW = 10
 """Drafted tokens at which BiLD hands over (W of Kim et al., 2023)."""
@@ -81,7 +81,7 @@ class Bild(Drafter):
     @property
     def reader(self) -> Reader:
         """The reader skips the target in rounds whose texts all end."""
-        return Fitted((self.length,), self.small.reader or Whole())
+        return FittedReader((self.length,), self.small.reader or WholeReader())
 
     def check(self, env: Env) -> None:
         self.small.check(env)
@@ -104,7 +104,7 @@ class Bild(Drafter):
         small_context = context.replace(
             active=context.active & ~held, most=jnp.where(held, 0, context.most)
         )
-        keeps = self.distance in OF_DISTRIBUTIONS
+        keeps = self.distance in NEED_LOGITS
         draft, after, _, log = chain.draft(
             self.small, env, caches, NOTHING, small_context, keys, keeps_logits=keeps
         )
@@ -125,4 +125,4 @@ class Bild(Drafter):
     def _ends(self, draft: Draft, context: Context, eos: tuple[int, ...]) -> jax.Array:
         """Rows [B] whose draft ends the text."""
         full = (draft.length > 0) & (draft.length >= context.room)
-        return full | ends_text(draft.tokens, draft.length, eos)
+        return full | ends_with_eos(draft.tokens, draft.length, eos)

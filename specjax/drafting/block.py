@@ -34,7 +34,7 @@ from specjax.drafting.chain import longest
 from specjax.drafting.growing import log_probability, select_most_probable
 from specjax.drafting.nodes import ProposerMemory
 from specjax.drafting.shape import Shape
-from specjax.sampling import adjust, confidence, largest
+from specjax.sampling import adjust, compute_confidence, find_largest
 
 if TYPE_CHECKING:
     from specjax.drafting.proposer import Proposer
@@ -81,7 +81,7 @@ def _chain(
     change the distributions, so the end of the draft is known before drawing.
     """
     options = context.options
-    adjusted = bind_processors(context, logits.shape[-1]).in_parallel(logits)
+    adjusted = bind_processors(context, logits.shape[-1]).process_parallel(logits)
     per_depth = jax.vmap(propose, in_axes=(1, None, 1), out_axes=1)
     tokens, probs = per_depth(adjusted, options.sampling, _keys(keys, logits.shape[1]))
     length = count_until_eos(tokens, proposer.ends(env))
@@ -92,7 +92,7 @@ def _chain(
         stopped, length = run < length, jnp.minimum(run, length)
     if proposer.adapt == BREAK_EVEN:
         assert memory.seen is not None
-        chance = jnp.cumprod(confidence(logits), axis=1)
+        chance = jnp.cumprod(compute_confidence(logits), axis=1)
         least = min_chance(memory.seen, proposer.depth, options.numbers)
         run = 1 + jnp.sum(chance[:, :-1] >= least[:, None], axis=1, dtype=jnp.int32)
         stopped, length = stopped | (run < length), jnp.minimum(run, length)
@@ -107,10 +107,10 @@ def _tree(
 ) -> Draft:
     """The tree, or its most probable nodes, from the logits [B, K, V] of its levels."""
     sampling = context.options.sampling
-    logits = bind_processors(context, logits.shape[-1]).in_parallel(logits)
+    logits = bind_processors(context, logits.shape[-1]).process_parallel(logits)
     levels, ranks = shape.depths, shape.ranks
     if sampling.greedy or proposer.nodes:
-        best = largest(logits, shape.most)
+        best = find_largest(logits, shape.most)
         tokens = best[:, levels, ranks]
         distribution: Distribution = OneHot(tokens)
     else:
@@ -135,10 +135,10 @@ def _best_tree(count: int, logits: jax.Array, context: Context) -> Draft:
     heap. No node scores more than its parent, and of equals the shallower counts first: parents are
     kept.
     """
-    logits = bind_processors(context, logits.shape[-1]).in_parallel(logits)
+    logits = bind_processors(context, logits.shape[-1]).process_parallel(logits)
     rows, depth, vocabulary = logits.shape
     ranks = min(count, vocabulary)
-    best = largest(logits, ranks)
+    best = find_largest(logits, ranks)
     chance = log_probability(logits, context.options.sampling)
     chance = jnp.take_along_axis(chance, best, axis=-1)
     # Node i of a level has rank j below it among the best only if (i + 1)(j + 1) are no more.

@@ -12,7 +12,7 @@ from specjax.contracts.draft import Draft
 from specjax.contracts.reader import Reader
 from specjax.contracts.spec import Spec, TreeSpec
 from specjax.drafting.growing import select_nodes
-from specjax.verification.whole import Tree
+from specjax.verification.whole import TreeReader
 
 
 def branches_field() -> Any:
@@ -41,7 +41,7 @@ def branched_spec(branches: int, length: int, **others: Any) -> Spec:
 
 def branched_reader(branches: int) -> Reader | None:
     """The reader of such drafts."""
-    return Tree() if branches > 1 else None
+    return TreeReader() if branches > 1 else None
 
 
 def make_branches(

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.contracts.catching_up import catch_up, catch_up_runs, feed_drafted
+from specjax.contracts.catching_up import catch_up, count_catch_up_runs, feed_drafted
 from specjax.contracts.context import Context, Options, fold_keys
 from specjax.contracts.distribution import Categorical, Distribution, OneHot, compute_probability
 from specjax.contracts.draft import Draft
@@ -30,9 +30,16 @@ from specjax.contracts.drafter import (
 )
 from specjax.contracts.env import Env
 from specjax.contracts.logits_processor import bind_processors
-from specjax.contracts.rows import Caches, append, count_until_eos, ends_text, rewind, window
+from specjax.contracts.rows import (
+    Caches,
+    append,
+    count_until_eos,
+    ends_with_eos,
+    rewind,
+    slice_window,
+)
 from specjax.contracts.rule import NestableRule, Reading, Verdict, count_tested
-from specjax.contracts.spec import Call, Spec, parts
+from specjax.contracts.spec import Call, Spec, list_parts
 from specjax.models.base import PromptReading
 from specjax.sampling import Sampling
 from specjax.verification.lenient import SCORE
@@ -114,10 +121,10 @@ class Reviewed(Drafter):
             env, caches, memory, inside, fold_keys(keys, INNER)
         )
         draft = draft.cut(inside.most, model.info.eos)
-        runs = catch_up_runs(own, context, self.lag) + 1
+        runs = count_catch_up_runs(own, context, self.lag) + 1
         cache = catch_up(model, own, context, self.lag)
         logits, cache = feed_drafted(model, cache, context, draft.tokens, self.lag, draft.parents)
-        logits = bind_processors(context, logits.shape[-1]).of_draft(logits, draft)
+        logits = bind_processors(context, logits.shape[-1]).process_draft(logits, draft)
         reading, options = Reading(logits), context.options
         verdict = self.rule.judge(draft, reading, options, fold_keys(keys, REVIEW))
         if verdict.path is not None:
@@ -305,7 +312,7 @@ class Horizontal(Drafter):
 
             progress = progress.replace(going=_open(progress, context, stage))
             progress = jax.lax.while_loop(lambda p: jnp.any(p.going), call, progress)
-        tokens = window(progress.tokens, context.length, spec.width)
+        tokens = slice_window(progress.tokens, context.length, spec.width)
         draft = Draft.chain(
             tokens,
             progress.length - context.length,
@@ -329,7 +336,7 @@ class Horizontal(Drafter):
             probs=probs,
             score=jnp.zeros(drafted, jnp.float32) if self.scored else None,
             drafted_by=jnp.zeros(drafted, jnp.int32),
-            runs={part: jnp.zeros((rows,), jnp.int32) for part in parts(spec.calls)},
+            runs={part: jnp.zeros((rows,), jnp.int32) for part in list_parts(spec.calls)},
             caches={name: caches[name] for name in spec.models},
             memories=memory,
         )
@@ -351,7 +358,7 @@ class Horizontal(Drafter):
         extended = p.replace(
             tokens=append(p.tokens, p.length, draft.tokens, count),
             length=length,
-            ended=p.ended | ends_text(draft.tokens, count, eos),
+            ended=p.ended | ends_with_eos(draft.tokens, count, eos),
             drafted_by=append(p.drafted_by, place, writer[draft.drafted_by], count),
             runs={part: runs + log.get(CALLS + part, 0) for part, runs in p.runs.items()},
             caches=rewind(after, p.caches, length, p.going),

@@ -20,10 +20,10 @@ from specjax.contracts.draft import LENGTH, STOPPED, Draft
 from specjax.contracts.drafter import STOP, Log, count_calls
 from specjax.contracts.env import Env
 from specjax.contracts.logits_processor import BoundProcessors, bind_processors
-from specjax.contracts.rows import Caches, masked_step
+from specjax.contracts.rows import Caches, run_if
 from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN, best_length, min_chance
 from specjax.drafting.nodes import Nodes, ProposerMemory
-from specjax.sampling import confidence
+from specjax.sampling import compute_confidence
 from specjax.verification.distances import LOGITS
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def draft(
     if proposer.unrolled:
         for depth in range(1, proposer.depth):
             at_depth = functools.partial(step, depth=depth)
-            progress = masked_step(more(progress), at_depth, progress)
+            progress = run_if(more(progress), at_depth, progress)
     else:
         progress = jax.lax.while_loop(more, step, progress)
     caches, aux, runs = proposer.close(env, caches, progress.state, context, progress)
@@ -148,7 +148,7 @@ class _Drawing:
         going, numbers = p.going, options.numbers
         if learned is not None:
             logits = logits + learned.bias
-        own, logits = logits, self.settings.after_tokens(logits, p.tokens, p.step)
+        own, logits = logits, self.settings.process_next(logits, p.tokens, p.step)
         if self.proposer.can_stop:
             going &= self.proposer.is_sure(logits, numbers, p.state)
         token, probs = propose(logits, options.sampling, fold_keys(self.keys, p.step))
@@ -157,7 +157,7 @@ class _Drawing:
         chance = p.chance
         if self.proposer.adapt == BREAK_EVEN:
             assert self.memory.seen is not None
-            chance *= confidence(logits)
+            chance *= compute_confidence(logits)
             least = min_chance(self.memory.seen, self.proposer.depth, numbers)
             given_up = chance < least
             stopped |= going & given_up & ~ended & (p.step + 1 < self.proposer.depth)

@@ -18,7 +18,7 @@ from specjax.contracts.drafter import STOP, Drafter, Log, Memory
 from specjax.contracts.env import Env
 from specjax.contracts.reader import Reader
 from specjax.contracts.registry import DRAFTERS
-from specjax.contracts.rows import NOT_A_TOKEN, Caches, append, window
+from specjax.contracts.rows import NOT_A_TOKEN, Caches, append, slice_window
 from specjax.contracts.spec import Spec
 from specjax.drafting.branches import (
     branched_reader,
@@ -148,7 +148,7 @@ class PromptLookup(Drafter):
         else:
             begin, size = best_match(sizes)
             left = jnp.minimum(self.length, length - begin)
-            tokens = [window(joined, begin, self.length)]
+            tokens = [slice_window(joined, begin, self.length)]
             counts = [jnp.where(size >= self.shortest, left, 0)]
         stop = jnp.where(counts[0] > 0, LENGTH, NO_MATCH)
         return make_branches(tokens, counts), caches, memory, {STOP: stop}
@@ -192,7 +192,7 @@ class MaxGram(Drafter):
     ) -> tuple[Draft, Caches, Memory, Log]:
         joined, length = text(context, spare=self.length)
         joined, copied = self._copy(joined, length, context)
-        tokens = window(joined, length, self.length)
+        tokens = slice_window(joined, length, self.length)
         count, stop = copied, jnp.where(copied == 0, NO_MATCH, LENGTH)
         if self.table is not None:
             tokens = fill(
@@ -222,7 +222,7 @@ class MaxGram(Drafter):
             begin, size = longest_match(joined, end, pattern + copied, self.longest)
             going &= size > 0
             count = jnp.minimum(end - begin, self.length - copied) * going
-            joined = append(joined, end, window(joined, begin, self.length), count)
+            joined = append(joined, end, slice_window(joined, begin, self.length), count)
             copied += count
             return joined, copied, going & (copied < self.length)
 

@@ -37,8 +37,8 @@ class Block(OnTarget):
 
     drives = Model
 
-    def of_models(self, models: Models) -> Self:
-        made = super().of_models(models)
+    def bind_models(self, models: Models) -> Self:
+        made = super().bind_models(models)
         model = dict(models).get(self.model)
         skipped = getattr(model.config, "skipped", self.skipped) if model else self.skipped
         return dataclasses.replace(made, skipped=skipped)

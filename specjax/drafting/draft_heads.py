@@ -16,7 +16,7 @@ from specjax.contracts.context import Context
 from specjax.contracts.drafter import Memory, Outcome
 from specjax.contracts.env import Env, Models
 from specjax.contracts.rows import Caches, pick_last, select_rows
-from specjax.contracts.spec import LATER, Call
+from specjax.contracts.spec import UNBOUND, Call
 from specjax.drafting.on_target import gather_accepted_states
 from specjax.drafting.proposer import Proposer
 from specjax.models.base import PromptReading
@@ -37,7 +37,7 @@ class DraftHeads(Proposer):
 
     _: dataclasses.KW_ONLY
     heads: str = "heads"
-    layers: tuple[int, ...] = LATER  # of the target, known with the models (`of_models`)
+    layers: tuple[int, ...] = UNBOUND  # of the target, set by `bind_models`
 
     sequential: ClassVar[bool] = False
     """Whether its heads read the tokens before their own."""
@@ -74,7 +74,7 @@ class DraftHeads(Proposer):
             return Call(self.trunk, logits, logits, read_out=True)
         return Call(self.trunk, tokens, logits)
 
-    def of_models(self, models: Models) -> DraftHeads:
+    def bind_models(self, models: Models) -> DraftHeads:
         target = dict(models).get(TARGET)
         if not self.on_target or target is None:
             return self

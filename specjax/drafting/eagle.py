@@ -16,7 +16,7 @@ from specjax.contracts.context import Context
 from specjax.contracts.drafter import Log
 from specjax.contracts.env import Env
 from specjax.contracts.registry import DRAFTERS
-from specjax.contracts.rows import Caches, window
+from specjax.contracts.rows import Caches, slice_window
 from specjax.drafting.chain import Progress
 from specjax.drafting.nodes import Nodes
 from specjax.drafting.on_target import OnTarget, TargetStates
@@ -37,7 +37,7 @@ class Eagle(OnTarget):
         """Feeds the last tokens of the text, each exactly once."""
         model, cache = env[self.model], self.absorbed(env, caches, memory)
         cache = catch_up(model, cache, context, self.lag)
-        tokens = window(context.tokens, cache.length, self.lag)
+        tokens = slice_window(context.tokens, cache.length, self.lag)
         last = context.length - 1 - cache.length
         output, cache = model.extend(tokens, cache, at=last[:, None])
         return output.logits[:, 0], cache.replace(length=context.length)

@@ -25,7 +25,7 @@ from specjax.drafting.chain import Progress
 from specjax.drafting.nodes import Nodes
 from specjax.drafting.proposer import TREE_FIELDS, Proposer
 from specjax.models.base import Cache
-from specjax.verification.whole import STATES, Resumed
+from specjax.verification.whole import STATES, ResumedReader
 
 
 class ExitState(struct.PyTreeNode):
@@ -64,7 +64,7 @@ class EarlyExit(Proposer):
 
     @property
     def chain_reader(self) -> Reader:
-        return Resumed(self.exit)
+        return ResumedReader(self.exit)
 
     def open(
         self, env: Env, caches: Caches, memory: Memory, context: Context

@@ -27,10 +27,10 @@ from specjax.contracts.draft import Draft
 from specjax.contracts.drafter import Log, count_calls
 from specjax.contracts.env import Env
 from specjax.contracts.logits_processor import BoundProcessors, bind_processors
-from specjax.contracts.rows import Caches, masked_step
+from specjax.contracts.rows import Caches, run_if
 from specjax.drafting.nodes import Nodes, ProposerMemory
 from specjax.drafting.shape import Shape
-from specjax.sampling import Sampling, adjust, largest
+from specjax.sampling import Sampling, adjust, find_largest
 
 if TYPE_CHECKING:
     from specjax.drafting.proposer import Proposer
@@ -121,7 +121,7 @@ class _Growth:
             logits, state = self._feed(depth, grown)
             return self.level_and_below(depth + 1, logits, grown.replace(state=state))
 
-        return masked_step(jnp.any(grown.going), deeper, grown)
+        return run_if(jnp.any(grown.going), deeper, grown)
 
     def _feed(self, depth: int, grown: TreeProgress) -> tuple[jax.Array, Any]:
         """Logits [B, m, V] after the nodes of a level that have children."""
@@ -143,9 +143,9 @@ class _Growth:
         numbers, ranks = np.array(shape.distributions)[nodes], np.array(shape.ranks)[nodes]
         first, probs, score = numbers[0], grown.probs, grown.score
         paths = np.array([shape.path(node) for node in dict.fromkeys(parents.tolist())], int)
-        logits = self.settings.after_paths(logits, grown.tokens[:, paths], jnp.array(depth))
+        logits = self.settings.process_paths(logits, grown.tokens[:, paths], jnp.array(depth))
         if probs is None:
-            drawn = largest(logits, ranks.max() + 1)
+            drawn = find_largest(logits, ranks.max() + 1)
         else:
             adjusted = adjust(logits, sampling)
             each = first + jnp.arange(logits.shape[1])

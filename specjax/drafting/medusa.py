@@ -12,7 +12,7 @@ import dataclasses
 import jax
 
 from specjax.contracts import fields
-from specjax.contracts.catching_up import catch_up, last_hidden
+from specjax.contracts.catching_up import catch_up, feed_last_for_state
 from specjax.contracts.context import Context
 from specjax.contracts.drafter import Log, Memory
 from specjax.contracts.env import Env
@@ -44,7 +44,7 @@ class Medusa(DraftHeads):
         if not self.on_target:
             trunk = env[self.model]
             cache = catch_up(trunk, caches[self.model], context, self.lag)
-            hidden, cache = last_hidden(trunk, cache, context, self.lag)
+            hidden, cache = feed_last_for_state(trunk, cache, context, self.lag)
             after = {self.model: cache}
         loaded = env.params[self.heads]
         used = dataclasses.replace(loaded.heads, count=self.depth)

@@ -40,8 +40,8 @@ from specjax.drafting.shape import (
     parents_field,
     widths_field,
 )
-from specjax.sampling import largest
-from specjax.verification.whole import Tree
+from specjax.sampling import find_largest
+from specjax.verification.whole import TreeReader
 
 Table = dict[str, jax.Array]
 
@@ -87,7 +87,7 @@ class _Counted(Drafter):
 
     @property
     def spec(self) -> Spec:
-        name, shape = DRAFTERS.name_of(type(self)), self.shape
+        name, shape = DRAFTERS.get_name(type(self)), self.shape
         return Spec(
             width=shape.size if shape else self.length or 0,
             resources=(self.table,),
@@ -98,7 +98,7 @@ class _Counted(Drafter):
 
     @property
     def reader(self) -> Reader | None:
-        return Tree() if self.shape else None
+        return TreeReader() if self.shape else None
 
     def check(self, env: Env) -> None:
         """Refuses more children than there are tokens.
@@ -136,7 +136,7 @@ class _Counted(Drafter):
             if sampling.greedy and not settings:
                 token, probs = self.best(table, previous, 1)[..., 0], None
             else:
-                logits = settings.after_tokens(self.logits(table, previous), drafted, index)
+                logits = settings.process_next(self.logits(table, previous), drafted, index)
                 token, probs = propose(logits, sampling, fold_keys(keys, index))
             return drafted.at[:, index].set(token), (token, probs)
 
@@ -169,7 +169,7 @@ class Unigram(_Counted):
         return jnp.broadcast_to(table["unigram"], shape)
 
     def best(self, table: Table, previous: jax.Array, count: int) -> jax.Array:
-        return jnp.broadcast_to(largest(table["unigram"], count), (*previous.shape, count))
+        return jnp.broadcast_to(find_largest(table["unigram"], count), (*previous.shape, count))
 
 
 @DRAFTERS.register("bigram", example={"length": 2})
@@ -193,7 +193,7 @@ def successors(table: Table, previous: jax.Array, count: int) -> jax.Array:
     successors are equally probable by the counts of pairs.
     """
     ids, counts = table["ids"][previous, :count], table["counts"][previous, :count]
-    often = largest(table["unigram"], count)
+    often = find_largest(table["unigram"], count)
     repeated = jnp.any(often[:, None] == ids[..., None, :], axis=-1)
     tokens = jnp.concatenate([ids, jnp.broadcast_to(often, repeated.shape)], axis=-1)
     wanted = jnp.concatenate([counts > 0, ~repeated], axis=-1)

@@ -22,7 +22,7 @@ from specjax.contracts.env import Env, Models
 from specjax.contracts.registry import DRAFTERS, FAMILIES
 from specjax.contracts.rows import Caches
 from specjax.contracts.rule import Verdict
-from specjax.contracts.spec import LATER
+from specjax.contracts.spec import UNBOUND
 from specjax.drafting.proposer import Proposer
 from specjax.models.base import Cache, PromptReading
 from specjax.models.encoder_decoder import EncoderDecoder
@@ -42,7 +42,7 @@ class OnTarget(Proposer):
     """A proposer whose model reads the target's states."""
 
     model: str = fields.name("drafter", help="the feature drafter, trained for this target")
-    layers: tuple[int, ...] = LATER  # of the target, known with the models (`of_models`)
+    layers: tuple[int, ...] = UNBOUND  # of the target, set by `bind_models`
 
     drives: ClassVar[type[FeatureDrafter]]
     """The class of its model."""
@@ -62,9 +62,9 @@ class OnTarget(Proposer):
         """Most tokens that a round commits and the target has read."""
         return self.depth + 1
 
-    def of_models(self, models: Models) -> Self:
+    def bind_models(self, models: Models) -> Self:
         model = dict(models).get(self.model)
-        layers = getattr(model.config, "features", LATER) if model else LATER
+        layers = getattr(model.config, "features", UNBOUND) if model else UNBOUND
         return dataclasses.replace(self, layers=layers)
 
     def drafted_ids(self, env: Env) -> int:

@@ -57,8 +57,8 @@ from specjax.drafting.shape import (
     widths_field,
 )
 from specjax.models.base import PromptReading
-from specjax.sampling import confidence, entropy
-from specjax.verification.whole import Tree
+from specjax.sampling import compute_confidence, compute_entropy
+from specjax.verification.whole import TreeReader
 
 LAG = 2
 """Tokens that a round feeds first: after a fully accepted draft a model has seen neither its last
@@ -186,7 +186,7 @@ class Proposer(Drafter):
 
     def estimate_acceptance(self, logits: jax.Array, state: Any) -> jax.Array:
         """How sure it is [B] of a token of a chain before it is drawn, from logits [B, V]."""
-        return confidence(logits)
+        return compute_confidence(logits)
 
     def close(
         self, env: Env, caches: Caches, state: Any, context: Context, drafted: chain.Progress | None
@@ -217,7 +217,7 @@ class Proposer(Drafter):
         if self.confidence is not None:
             checks.append(self.estimate_acceptance(logits, state) >= numbers[self.confidence])
         if self.entropy is not None:
-            checks.append(entropy(logits) <= numbers[self.entropy])
+            checks.append(compute_entropy(logits) <= numbers[self.entropy])
         return functools.reduce(jnp.logical_and, checks)
 
     def __post_init__(self) -> None:
@@ -347,7 +347,7 @@ class Proposer(Drafter):
 
     @property
     def reader(self) -> Reader | None:
-        return Tree() if self.is_tree else self.chain_reader
+        return TreeReader() if self.is_tree else self.chain_reader
 
     def check(self, env: Env) -> None:
         check_children(self.shape, self.given, self.drafted_ids(env))

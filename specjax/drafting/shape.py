@@ -140,7 +140,7 @@ def check_shape(length: int | None, widths: tuple[int, ...], parents: tuple[int,
     if len(given) > 1:
         choices = " and ".join(f"{name} is {value}" for name, value in given.items())
         raise ValueError(f"{choices}; one of them must be given")
-    tree.depths_and_ranks(parents)
+    tree.compute_depths_and_ranks(parents)
     levels = range(1, len(widths) + 1)
     size = sum(math.prod(widths[:level]) for level in levels) or len(parents)
     if size > fields.MOST_DRAFTED:

@@ -30,10 +30,10 @@ class ForcedFirst(LogitsProcessor):
     def tokens(value: int) -> tuple[int, ...]:
         return (value,)
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, positions: Positions, rows: Any) -> jax.Array:
         # One for all rows, or one for each row.
-        token = places.context.options.numbers[self.forced_bos_token_id].reshape(-1, 1, 1)
-        return force_tokens(logits, jnp.arange(logits.shape[-1]) == token, places.length == 1)
+        token = positions.context.options.numbers[self.forced_bos_token_id].reshape(-1, 1, 1)
+        return force_tokens(logits, jnp.arange(logits.shape[-1]) == token, positions.length == 1)
 
 
 @PROCESSORS.register("forced_eos_token_id", example={"forced_eos_token_id": (1,)})
@@ -49,9 +49,11 @@ class ForcedLast(LogitsProcessor):
     def tokens(value: tuple[int, ...]) -> tuple[int, ...]:
         return value
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, positions: Positions, rows: Any) -> jax.Array:
         chosen = jnp.isin(jnp.arange(logits.shape[-1]), jnp.array(self.forced_eos_token_id))
-        return force_tokens(logits, chosen, places.length == places.context.limit[:, None] - 1)
+        return force_tokens(
+            logits, chosen, positions.length == positions.context.limit[:, None] - 1
+        )
 
 
 def drop_tokens(logits: jax.Array, tokens: tuple[int, ...]) -> jax.Array:
@@ -72,7 +74,7 @@ class Suppressed(LogitsProcessor):
     def tokens(value: tuple[int, ...]) -> tuple[int, ...]:
         return value
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, positions: Positions, rows: Any) -> jax.Array:
         return drop_tokens(logits, self.suppress_tokens)
 
 
@@ -90,16 +92,16 @@ class SuppressedFirst(LogitsProcessor):
     def tokens(value: tuple[int, ...]) -> tuple[int, ...]:
         return value
 
-    def of_model(
+    def bind_model(
         self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
     ) -> LogitsProcessor:
         forced = any(isinstance(other, ForcedFirst) for other in others)
         return dataclasses.replace(self, forced=forced)
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
-        begin = places.context.begin
+    def adjust(self, logits: jax.Array, positions: Positions, rows: Any) -> jax.Array:
+        begin = positions.context.begin
         first = begin + (self.forced & (begin == 1))
-        here = (places.length == first[:, None])[..., None]
+        here = (positions.length == first[:, None])[..., None]
         return jnp.where(here, drop_tokens(logits, self.begin_suppress_tokens), logits)
 
 
@@ -111,17 +113,17 @@ class _MinLength(LogitsProcessor):
 
     off: ClassVar[int] = 0
 
-    def of_model(
+    def bind_model(
         self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
     ) -> LogitsProcessor:
         return dataclasses.replace(self, eos=model.info.eos)
 
-    def short(self, places: Positions) -> jax.Array:
+    def short(self, positions: Positions) -> jax.Array:
         """Whether [B, T] the text before each position is too short to end."""
         raise NotImplementedError
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
-        return jnp.where(self.short(places)[..., None], drop_tokens(logits, self.eos), logits)
+    def adjust(self, logits: jax.Array, positions: Positions, rows: Any) -> jax.Array:
+        return jnp.where(self.short(positions)[..., None], drop_tokens(logits, self.eos), logits)
 
 
 @PROCESSORS.register("min_length", example={"min_length": 3})
@@ -135,8 +137,8 @@ class MinLength(_MinLength):
 
     order: ClassVar[int] = 50
 
-    def short(self, places: Positions) -> jax.Array:
-        return places.length < places.context.options.numbers[self.min_length]
+    def short(self, positions: Positions) -> jax.Array:
+        return positions.length < positions.context.options.numbers[self.min_length]
 
 
 @PROCESSORS.register("min_new_tokens", example={"min_new_tokens": 2})
@@ -150,9 +152,9 @@ class MinNewTokens(_MinLength):
 
     order: ClassVar[int] = 60
 
-    def short(self, places: Positions) -> jax.Array:
-        context = places.context
-        written = places.length - context.begin[:, None]
+    def short(self, positions: Positions) -> jax.Array:
+        context = positions.context
+        written = positions.length - context.begin[:, None]
         return written < context.options.numbers[self.min_new_tokens]
 
 
@@ -173,17 +175,17 @@ class BadWords(LogitsProcessor):
     def tokens(value: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
         return tuple(token for word in value for token in word)
 
-    def of_model(
+    def bind_model(
         self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
     ) -> LogitsProcessor:
         ends = {(end,) for end in model.info.eos}
         words = tuple(word for word in self.bad_words_ids if word not in ends)
         return dataclasses.replace(self, bad_words_ids=words)
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, positions: Positions, rows: Any) -> jax.Array:
         for size in sorted(set(map(len, self.bad_words_ids))):
             words = jnp.array([word for word in self.bad_words_ids if len(word) == size])
-            is_prefix = places.last(size - 1)[:, :, None] == words[:, :-1]
+            is_prefix = positions.last(size - 1)[:, :, None] == words[:, :-1]
             banned = jnp.all(is_prefix, axis=-1)
             logits = mask_tokens(logits, words[:, -1], banned)
         return logits

@@ -26,7 +26,7 @@ class PromptProcessor(LogitsProcessor):
 
     is_audio: bool = dataclasses.field(default=False, kw_only=True)
 
-    def of_model(
+    def bind_model(
         self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
     ) -> LogitsProcessor:
         return dataclasses.replace(self, is_audio=model.info.frames is not None)
@@ -52,13 +52,13 @@ class PromptReward(PromptProcessor):
     order: ClassVar[int] = 7
     off: ClassVar[float] = 1.0
 
-    def of_rows(self, context: Context, vocabulary: int) -> jax.Array:
+    def prepare_rows(self, context: Context, vocabulary: int) -> jax.Array:
         """Whether [B, V] a token is in the prompt."""
         tokens, length = self.prompt(context)
         return find_prompt_tokens(tokens, length, vocabulary)
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: jax.Array) -> jax.Array:
-        factor = places.context.options.numbers[self.encoder_repetition_penalty]
+    def adjust(self, logits: jax.Array, positions: Positions, rows: jax.Array) -> jax.Array:
+        factor = positions.context.options.numbers[self.encoder_repetition_penalty]
         scaled = jnp.where(logits < 0, logits / factor, logits * factor)
         return jnp.where(rows[:, None], scaled, logits)
 
@@ -83,17 +83,17 @@ class RepetitionPenalty(LogitsProcessor):
     order: ClassVar[int] = 10
     off: ClassVar[float] = 1.0
 
-    def of_rows(self, context: Context, vocabulary: int) -> jax.Array:
+    def prepare_rows(self, context: Context, vocabulary: int) -> jax.Array:
         """Whether [B, V] a token is in the committed row."""
         return find_prompt_tokens(context.tokens, context.length, vocabulary)
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: jax.Array) -> jax.Array:
-        penalty = places.context.options.numbers[self.repetition_penalty]
+    def adjust(self, logits: jax.Array, positions: Positions, rows: jax.Array) -> jax.Array:
+        penalty = positions.context.options.numbers[self.repetition_penalty]
 
         def penalized(logits: jax.Array) -> jax.Array:
             return jnp.where(logits < 0, logits * penalty, logits / penalty)
 
-        drafted = places.drafted
+        drafted = positions.drafted
         again = jnp.take_along_axis(logits, jnp.maximum(drafted, 0), axis=2)
         index = jnp.where(drafted >= 0, drafted, logits.shape[-1])
         row, place = jnp.arange(len(logits))[:, None, None], jnp.arange(logits.shape[1])[:, None]
@@ -127,13 +127,13 @@ class NoRepeatedNgrams(LogitsProcessor):
     order: ClassVar[int] = 20
     off: ClassVar[int] = 0
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
-        before, context = self.no_repeat_ngram_size - 1, places.context
-        last, row = places.last(before), context.tokens[:, None]
+    def adjust(self, logits: jax.Array, positions: Positions, rows: Any) -> jax.Array:
+        before, context = self.no_repeat_ngram_size - 1, positions.context
+        last, row = positions.last(before), context.tokens[:, None]
         logits = mask_tokens(logits, row, find_followers(row, context.length[:, None], last))
         # N-grams that end on the path; some begin in the row.
-        tail = places.tail(before)
-        return mask_tokens(logits, tail, find_followers(tail, before + places.depth, last))
+        tail = positions.tail(before)
+        return mask_tokens(logits, tail, find_followers(tail, before + positions.depth, last))
 
 
 @PROCESSORS.register("encoder_no_repeat_ngram_size", example={"encoder_no_repeat_ngram_size": 2})
@@ -148,7 +148,7 @@ class NoNgramsOfPrompt(PromptProcessor):
     order: ClassVar[int] = 30
     off: ClassVar[int] = 0
 
-    def of_model(
+    def bind_model(
         self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
     ) -> LogitsProcessor:
         if model.info.source_vocab is not None:
@@ -158,9 +158,9 @@ class NoNgramsOfPrompt(PromptProcessor):
             )
         return self
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
-        prompt, length = self.prompt(places.context)
-        last = places.last(self.encoder_no_repeat_ngram_size - 1)
+    def adjust(self, logits: jax.Array, positions: Positions, rows: Any) -> jax.Array:
+        prompt, length = self.prompt(positions.context)
+        last = positions.last(self.encoder_no_repeat_ngram_size - 1)
         prompt = prompt[:, None]
         return mask_tokens(logits, prompt, find_followers(prompt, length[:, None], last))
 
@@ -191,13 +191,13 @@ class SequenceBias(LogitsProcessor):
     def tokens(value: tuple[tuple[tuple[int, ...], float], ...]) -> tuple[int, ...]:
         return tuple(token for sequence, _ in value for token in sequence)
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, positions: Positions, rows: Any) -> jax.Array:
         biases = dict(self.sequence_bias)
         for size in sorted(set(map(len, biases))):
             sequences = [sequence for sequence in biases if len(sequence) == size]
             bias = jnp.array([biases[sequence] for sequence in sequences], logits.dtype)
             tokens = jnp.array(sequences)
-            is_prefix = jnp.all(places.last(size - 1)[:, :, None] == tokens[:, :-1], axis=-1)
+            is_prefix = jnp.all(positions.last(size - 1)[:, :, None] == tokens[:, :-1], axis=-1)
             logits = logits.at[..., tokens[:, -1]].add(jnp.where(is_prefix, bias, 0.0))
         return logits
 
@@ -230,14 +230,14 @@ class DecayingLength(LogitsProcessor):
     order: ClassVar[int] = 84
     off: ClassVar[None] = None
 
-    def of_model(
+    def bind_model(
         self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
     ) -> LogitsProcessor:
         return dataclasses.replace(self, eos=model.info.eos)
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, positions: Positions, rows: Any) -> jax.Array:
         start, factor = self.exponential_decay_length_penalty
-        more = places.length - places.context.begin[:, None] - start
+        more = positions.length - positions.context.begin[:, None] - start
         power = jnp.minimum(jnp.float32(factor) ** jnp.maximum(more, 0), MOST)
         ends = jnp.array(self.eos, jnp.int32)
         scores = logits[..., ends]
@@ -259,7 +259,7 @@ class Renormalized(LogitsProcessor):
     off: ClassVar[bool] = False
     scores_only: ClassVar[bool] = True
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: Any) -> jax.Array:
+    def adjust(self, logits: jax.Array, positions: Positions, rows: Any) -> jax.Array:
         total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
         # If settings forbid all tokens there is nothing to normalize.
         return logits - jnp.where(total > -jnp.inf, total, 0.0)

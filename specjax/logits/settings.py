@@ -81,7 +81,7 @@ def apply_settings(
                 part.check(model)
             numbers |= {name: _traced(number) for name, number in traced.items()}
         made = _sort_processors(parts, beams)
-        bound = tuple(one.of_model(model, tuple(made)) for one in made)
+        bound = tuple(one.bind_model(model, tuple(made)) for one in made)
         stops = [_stops(p, model, tokenizer) for p in parts if isinstance(p, StopStrings)]
     except ValueError as error:
         raise UserError(f"generation: {error}") from None

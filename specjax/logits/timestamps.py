@@ -36,7 +36,7 @@ class Timestamps(LogitsProcessor):
     order: ClassVar[int] = 110
     off: ClassVar[bool] = False
 
-    def of_model(
+    def bind_model(
         self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
     ) -> LogitsProcessor:
         speech = model.config.speech if isinstance(model, Whisper) else None
@@ -51,20 +51,23 @@ class Timestamps(LogitsProcessor):
         latest = None if last is None else first + last
         return dataclasses.replace(self, first=first, latest=latest, eos=model.info.eos[0])
 
-    def of_rows(self, context: Context, vocabulary: int) -> jax.Array:
+    def prepare_rows(self, context: Context, vocabulary: int) -> jax.Array:
         """The last timestamp [B] of each row."""
         slot = jnp.arange(context.tokens.shape[1])
         written = (slot >= context.begin[:, None]) & (slot < context.length[:, None])
         times = jnp.where(written, context.tokens, NONE)[:, None]
         return self._last(times, jnp.full((len(times), 1), NONE))[:, 0]
 
-    def adjust(self, logits: jax.Array, places: Positions, rows: jax.Array) -> jax.Array:
-        token, written = jnp.arange(logits.shape[-1]), places.length - places.context.begin[:, None]
+    def adjust(self, logits: jax.Array, positions: Positions, rows: jax.Array) -> jax.Array:
+        token, written = (
+            jnp.arange(logits.shape[-1]),
+            positions.length - positions.context.begin[:, None],
+        )
         is_time = token >= self.first
-        before, last = jnp.moveaxis(places.last(2), 2, 0)
+        before, last = jnp.moveaxis(positions.last(2), 2, 0)
         closed = (written < 2) | (before >= self.first)
         timed = (written >= 1) & (last >= self.first)
-        time = self._last(places.drafted, jnp.broadcast_to(rows[:, None], last.shape))
+        time = self._last(positions.drafted, jnp.broadcast_to(rows[:, None], last.shape))
         # The second of a pair may repeat the first; a new pair is later.
         least = jnp.where(time == NONE, self.first, time + 1 - (timed & ~closed))
         banned = (timed & closed)[..., None] & is_time

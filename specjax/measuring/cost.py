@@ -10,7 +10,7 @@ import numpy as np
 
 from specjax.contracts.drafter import Alternative, Drafter, list_distinct
 from specjax.contracts.reader import Reader
-from specjax.contracts.spec import Call, parts
+from specjax.contracts.spec import Call, list_parts
 from specjax.decoding.summary import Statistics
 from specjax.measuring.stopwatch import Stopwatch, Timing
 from specjax.theory import cascade
@@ -72,7 +72,7 @@ def needed_calls(
     for one in sorted(list_distinct(map(list_members, strategies)), key=pricing_order):
         for width in sorted({0, *widths} & set(range(one.drafter.spec.width + 1))):
             before = draft_calls(one.drafter, width) if width else ()
-            calls.setdefault(one.reader.call(target, width), before)
+            calls.setdefault(one.reader.make_call(target, width), before)
             calls.update({call: () for call in before})
     for call in list(calls):
         calls.setdefault(dataclasses.replace(call, tokens=1, logits=min(call.logits, 1)), ())
@@ -111,7 +111,7 @@ class Costs:
         After the first call of a round, calls cost the average of a draft's later calls.
         """
         total = 0.0
-        for part in parts(drafter.spec.calls):
+        for part in list_parts(drafter.spec.calls):
             calls = [call for call in drafter.spec.calls if call.part == part]
             first = min(rounds, runs[part])
             later = float(np.mean([self.price(call) for call in calls[1:] or calls]))
@@ -120,7 +120,7 @@ class Costs:
 
     def verification_ms(self, widths: Mapping[int, int], reader: Reader, target: str) -> float:
         """Mean milliseconds of the target's calls; `widths` counts them by drafted tokens."""
-        prices = {width: self.price(reader.call(target, width)) for width in widths}
+        prices = {width: self.price(reader.make_call(target, width)) for width in widths}
         total = sum(count * prices[width] for width, count in widths.items())
         return total / max(sum(widths.values()), 1)
 

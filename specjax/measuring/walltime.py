@@ -46,7 +46,7 @@ def predict_speedups(
     The formulas only cover rounds, so `measured` must leave out the fixed costs of a text, prefill
     and dispatch. Nothing is predicted under CALM, where the cost of a token is known only after it
     left the decoder; with several arms, where the cost of a round depends on the chosen arm; and if
-    all target calls feed equally many tokens (`verification.Invariant`), which is not the width of
+    all target calls feed equally many tokens (`InvariantReader`), which is not the width of
     the formulas. Theorem 3.8 does not apply to trees.
     """
     costs, decoder = own.costs, own.decoder

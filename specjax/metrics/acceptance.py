@@ -46,7 +46,7 @@ def _overlaps(
         # A decoder-only cache already holds the prompt: feed everything again from the start.
         cache = cache.replace(length=jnp.zeros_like(prompt_length))
         own = model.extend(weights, tokens, cache)[0].logits
-        logits.append(settings.after_paths(own, path, jnp.arange(tokens.shape[1])))
+        logits.append(settings.process_paths(own, path, jnp.arange(tokens.shape[1])))
     if sampling.greedy:
         return (argmax(logits[0]) == argmax(logits[1])).astype(jnp.float32)
     return jnp.sum(jnp.minimum(*(adjust(of_model, sampling) for of_model in logits)), axis=-1)

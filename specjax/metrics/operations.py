@@ -14,7 +14,7 @@ import numpy as np
 
 from specjax.contracts.drafter import Drafter
 from specjax.contracts.reader import Reader
-from specjax.contracts.spec import Call, parts
+from specjax.contracts.spec import Call, list_parts
 from specjax.drafting.draft_heads import DraftHeads
 from specjax.metrics.traces import Rounds
 from specjax.models.bart import BartConfig
@@ -204,7 +204,7 @@ def operations(
     lengths of the prompts. Counted as at batch size 1: every row reads the weights for itself. A
     guided target is called twice, the second time on the text without its prompt.
     """
-    shape = part_shape(models[target], reader.call(target, 0))
+    shape = part_shape(models[target], reader.make_call(target, 0))
     if isinstance(reader, Calm):
         decoding = {target: calm_calls(shape, rounds, prompt, reader)}
     else:
@@ -213,7 +213,7 @@ def operations(
     if guided:
         free = drop_prompt(rounds, prompt)
         decoding[target] += target_calls(transformer_shape(models[target]), free, prompt)
-    for part in parts(drafter.spec.calls):
+    for part in list_parts(drafter.spec.calls):
         decoding[part] = drafter_calls(models, rounds, prompt, drafter, part)
     reading = dict.fromkeys(decoding, NONE)
     reading |= {

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from specjax.contracts.tree import depths_and_ranks
+from specjax.contracts.tree import compute_depths_and_ranks
 from specjax.decoding.state import Generation
 
 
@@ -24,7 +24,7 @@ def by_rank(
     is 0 for untried nodes. If a row ends within a draft, the children of its last token were not
     tried.
     """
-    depths, ranks = depths_and_ranks(parents)
+    depths, ranks = compute_depths_and_ranks(parents)
     tried = np.zeros((max(depths) + 1, max(ranks) + 1), int)
     stood = np.zeros_like(tried)
     for generation, rows in generations:

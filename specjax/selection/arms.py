@@ -28,8 +28,8 @@ from specjax.contracts.drafter import (
 )
 from specjax.contracts.env import Env, Models
 from specjax.contracts.reader import Reader
-from specjax.contracts.rows import Caches, masked_step, select_rows
-from specjax.contracts.spec import Spec, parts
+from specjax.contracts.rows import Caches, run_if, select_rows
+from specjax.contracts.spec import Spec, list_parts
 from specjax.models.base import Cache, PromptReading
 
 ARM = "arm"
@@ -112,9 +112,9 @@ class Arms(Drafter):
             columns=(ARM, *list_distinct(spec.columns for spec in specs)),
         )
 
-    def of_models(self, models: Models) -> Arms:
+    def bind_models(self, models: Models) -> Arms:
         arms = (
-            dataclasses.replace(arm, drafter=arm.drafter.of_models(models)) for arm in self.arms
+            dataclasses.replace(arm, drafter=arm.drafter.bind_models(models)) for arm in self.arms
         )
         return dataclasses.replace(self, arms=tuple(arms))
 
@@ -122,17 +122,17 @@ class Arms(Drafter):
         for drafter in self.drafters:
             drafter.check(env)
 
-    def needed_models(
+    def find_needed_models(
         self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
     ) -> dict[str, jax.Array]:
         """All models read all prompts."""
         return {}
 
-    def alternatives(self, rows: int) -> tuple[Alternative, ...]:
+    def list_alternatives(self, rows: int) -> tuple[Alternative, ...]:
         """All arms share one loop."""
         return ()
 
-    def chosen(self, memory: Memory) -> jax.Array:
+    def get_alternative(self, memory: Memory) -> jax.Array:
         raise NotImplementedError
 
     def begin_arms(
@@ -217,7 +217,7 @@ class Arms(Drafter):
 
             own = {name: caches[name] for name in spec.models}
             carry = draft, log, own, memories[index]
-            draft, log, own, after[index] = masked_step(jnp.any(row_mask), turn, carry)
+            draft, log, own, after[index] = run_if(jnp.any(row_mask), turn, carry)
             caches = {**caches, **own}
         return draft, caches, tuple(after), log
 
@@ -231,7 +231,7 @@ class Arms(Drafter):
             distribution = Categorical(jnp.zeros(shape, jnp.float32))
         draft = Draft.chain(tokens, zero, distribution)
         log = {STOP: zero + LENGTH, **dict.fromkeys(spec.columns, zero)}
-        log |= count_calls(dict.fromkeys(parts(spec.calls), zero))
+        log |= count_calls(dict.fromkeys(list_parts(spec.calls), zero))
         return draft, log
 
 

@@ -62,7 +62,7 @@ class Selected(Arms):
         memories, caches = self.begin_arms(env, caches, context, prompt, keys)
         return SelectedMemory(arm, prompt.embedding, memories), caches
 
-    def needed_models(
+    def find_needed_models(
         self, env: Env, context: Context, prompt: PromptReading, keys: jax.Array
     ) -> dict[str, jax.Array]:
         """Models that the arms of active rows use."""
@@ -88,14 +88,14 @@ class Selected(Arms):
     def observe(self, memory: SelectedMemory, outcome: Outcome) -> SelectedMemory:
         return memory.replace(arms=self.observe_arms(memory.arms, outcome, memory.arm))
 
-    def alternatives(self, rows: int) -> tuple[Alternative, ...]:
+    def list_alternatives(self, rows: int) -> tuple[Alternative, ...]:
         if rows > 1:
             return ()
         return tuple(
             Alternative(Only(self, index), arm.reader) for index, arm in enumerate(self.arms)
         )
 
-    def chosen(self, memory: SelectedMemory) -> jax.Array:
+    def get_alternative(self, memory: SelectedMemory) -> jax.Array:
         return memory.arm[0]
 
 

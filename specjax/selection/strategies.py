@@ -11,8 +11,8 @@ from specjax.selection.arms import Arm, Arms
 from specjax.selection.choosing import POLICY, Chooser, Logits
 from specjax.selection.selected import Selected
 from specjax.selection.switched import Switched
-from specjax.verification.fitted import Fitted, doubling
-from specjax.verification.whole import Whole
+from specjax.verification.fitted import FittedReader, list_doubling_widths
+from specjax.verification.whole import WholeReader
 
 
 def make_selected(arms: Mapping[str, Strategy], chooser: Chooser) -> Strategy:
@@ -58,7 +58,7 @@ def make_switched(
         raise ValueError(f"bandit is {bandit!r}; it must be one of {known}")
     members = _arms(arms)
     longest = max(arm.drafter.spec.width for arm in members)
-    lengths = tuple(sorted(lengths or doubling(longest)))
+    lengths = tuple(sorted(lengths or list_doubling_widths(longest)))
     made = Switched(members, lengths, bandit == switching.THOMPSON, logits, table)
     widths = {length for _, length in made.choices}
     widths |= {0 for drafter in made.drafters if not drafter.spec.always}
@@ -102,6 +102,8 @@ def _of(
 ) -> Strategy:
     # The rule of an arm with drafts: the target alone needs none.
     first = max(arms.values(), key=lambda arm: arm.drafter.spec.width > 0)
-    reader = Fitted(tuple(sorted(widths))) if len(widths) > 1 else drafter.reader or Whole()
+    reader = (
+        FittedReader(tuple(sorted(widths))) if len(widths) > 1 else drafter.reader or WholeReader()
+    )
     drawn = drawing_fields(first.settings)
     return Strategy(drafter, first.rule, numbers=tuple(numbers.items()), reader=reader, **drawn)

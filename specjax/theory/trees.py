@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specjax.contracts.tree import depths_and_ranks
+from specjax.contracts.tree import compute_depths_and_ranks
 from specjax.theory.checks import count, non_negative, positive, probability
 
 ROUNDING = 1e-9
@@ -41,7 +41,7 @@ def expected_tokens(acceptance: ArrayLike, parents: Sequence[int]) -> float:
     Raises ValueError where the tree is deeper or wider than the table.
     """
     table = _checked(acceptance)
-    depths, ranks = depths_and_ranks(parents)
+    depths, ranks = compute_depths_and_ranks(parents)
     levels, width = (max(numbers, default=-1) + 1 for numbers in (depths, ranks))
     if levels > table.shape[0] or width > table.shape[1]:
         raise ValueError(
@@ -117,7 +117,7 @@ def fastest_by_size(
 
 def fed(parents: Sequence[int]) -> tuple[int, ...]:
     """The nodes that the drafter is fed in the call for each level: 0, then those with children."""
-    depths, _ = depths_and_ranks(parents)
+    depths, _ = compute_depths_and_ranks(parents)
     inner = [depths[node] for node in sorted(set(parents) - {-1})]
     levels = max(depths, default=-1) + 1
     return (0, *(inner.count(depth) for depth in range(levels - 1)))[:levels]

@@ -180,7 +180,7 @@ def _scores(
         context = _make_context(tokens, begin, options)
         path = jnp.broadcast_to(text[:, None], (1, most, most))
         settings = bind_processors(context, logits.shape[-1])
-        adjusted = settings.after_paths(logits[:, 1:], path, jnp.arange(most))
+        adjusted = settings.process_paths(logits[:, 1:], path, jnp.arange(most))
         found = pick_tokens(jax.nn.log_softmax(adjusted, axis=-1), text)
         count = length - begin
         total = jnp.sum(jnp.where(jnp.arange(most) < count[:, None], found, 0.0))

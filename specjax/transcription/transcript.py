@@ -29,7 +29,7 @@ from specjax.models.whisper import Whisper
 from specjax.runtime.errors import UserError
 from specjax.runtime.programs import release_programs
 from specjax.runtime.progress import UNNOTICED, progress
-from specjax.sampling import at_temperature
+from specjax.sampling import replace_temperature
 from specjax.transcription.fallback import LOW, Fallback, Previous, Scores, check_previous, scores
 
 STEP = 0.02
@@ -164,7 +164,7 @@ class _Reading:
             keys = jax.vmap(jax.random.fold_in, (0, None))(keys, attempt)
         options = generator.options
         if temperature is not None:
-            options = options.replace(sampling=at_temperature(options.sampling, temperature))
+            options = options.replace(sampling=replace_temperature(options.sampling, temperature))
         if self.previous:
             options = options.replace(previous=self.previous.batch(rows, size))
         return batch, generator.run(batch, keys, options=options)

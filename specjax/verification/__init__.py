@@ -1,6 +1,6 @@
-"""How the target reads a draft, and which drafted tokens are accepted.
+"""Readers, which run the target on a draft, and acceptance rules.
 
-A reader (`contracts.reader`) calls the target on the whole draft, on states that it has already, on
-as few tokens as fit, or layer by layer; a rule (`contracts.rule`) judges what was read. Each is
-registered under its config name (`contracts.registry.READERS` and `RULES`).
+A reader (`contracts.reader`) calls the target on the whole draft, from states of an earlier call,
+at the narrowest compiled width, or layer by layer. A rule (`contracts.rule`) judges the outputs.
+Both are registered under their config names (`contracts.registry.READERS` and `RULES`).
 """

@@ -1,4 +1,4 @@
-"""Confident adaptive language modelling: every token leaves the decoder at its own layer.
+"""Confident adaptive language modeling (CALM): early exit at a layer per token.
 
 Schuster et al., "Confident Adaptive Language Modeling" (2022), as the baseline of Kim et al.
 (2023); docs/methods/calm.md.
@@ -19,52 +19,52 @@ from specjax.contracts.draft import Draft
 from specjax.contracts.env import Env, get_states
 from specjax.contracts.reader import WIDTH, Judge, Reader
 from specjax.contracts.registry import READERS
-from specjax.contracts.rows import masked_step
+from specjax.contracts.rows import run_if
 from specjax.contracts.rule import Reading, Verdict
 from specjax.contracts.spec import Spec
 from specjax.models.base import Cache, Output, Resume
 
 SATURATION, SOFTMAX = "saturation", "softmax"
 MEASURES = (SATURATION, SOFTMAX)
-"""How sure a layer is: the cosine of the residual states after it and after the layer before, so
-that the second layer is the first that may be the last; or the difference of the two largest
-probabilities, which runs the output layer after every layer."""
+"""Confidence of a layer: the cosine of the residual states after it and after the layer before, so
+that the second layer is the first possible exit; or the difference of the two largest
+probabilities, which runs the LM head after every layer."""
 
 PAPER, PUBLIC = "paper", "public"
 DECAYS = (PAPER, PUBLIC)
-"""Form of the decaying threshold: of the paper, or of the published code."""
+"""Form of the decaying threshold: the paper's, or the published code's."""
 
 LAYERS = "layers"
-"""Column: decoder layers that the row's token ran."""
+"""Column: decoder layers run for the row's token."""
 
 
 class _Token(struct.PyTreeNode):
-    """Carry from layer to layer; `state` and `layers` of a row that left stay as they are."""
+    """Carry of the loop over layers; `state` and `layers` are frozen after a row's exit."""
 
-    state: Float[Array, "B 1 D"]  # residual stream after the row's last layer so far
-    left: Bool[Array, " B"]
-    layers: Int32[Array, " B"]  # decoder layers that the row took part in
+    state: Float[Array, "B 1 D"]  # residual stream after the row's last layer
+    exited: Bool[Array, " B"]
+    layers: Int32[Array, " B"]  # decoder layers run for the row
     cache: Cache
 
 
 @READERS.register("calm", example={"threshold": 0.9})
 @dataclasses.dataclass(frozen=True)
 class Calm(Reader):
-    """A row's layer is its last when its confidence reaches the row's threshold.
+    """A row exits at the first layer whose confidence reaches the row's threshold.
 
-    Layers run until every active row has left. Those above a row's exit remember the keys and
+    Layers run until every active row has exited. Layers above a row's exit cache the keys and
     values of its exit state (section 3.2 of the paper), whether they run for other rows or not.
     Nothing is drafted.
     """
 
     threshold: str = fields.number(
-        bounds="[0, 1]", traced="threshold", help="lambda, at which 1 all but never exits"
+        bounds="[0, 1]", traced="threshold", help="lambda; at 1 hardly any token exits early"
     )
     tau: str = fields.number(
         0.0, bounds="[0, inf)", traced="tau", help="temperature of the threshold's decay"
     )
-    measure: str = fields.choice(MEASURES, SATURATION, help="how sure a layer is")
-    decay: str = fields.choice(DECAYS, PAPER, help="the threshold's form")
+    measure: str = fields.choice(MEASURES, SATURATION, help="confidence of a layer")
+    decay: str = fields.choice(DECAYS, PAPER, help="form of the threshold")
 
     columns = (LAYERS,)
 
@@ -72,14 +72,14 @@ class Calm(Reader):
     def exact(self) -> bool:
         return False
 
-    def around(self, spec: Spec, own: Reader | None) -> Calm:
+    def adapt_to(self, spec: Spec, own: Reader | None) -> Calm:
         return self
 
     def check(self, width: int) -> None:
         if width:
             raise ValueError(
-                "reader is 'calm', and CALM decodes alone; drafter must be 'none', not one that"
-                f" proposes {width} tokens"
+                "reader is 'calm', which decodes without drafts; drafter must be 'none', not one"
+                f" that proposes {width} tokens"
             )
 
     def read(
@@ -99,20 +99,20 @@ class Calm(Reader):
     def _exit(
         self, env: Env, tokens: Int[Array, "B 1"], cache: Cache, context: Context
     ) -> tuple[_Token, Cache]:
-        """Tokens [B, 1] after each row's own last layer."""
+        """Runs tokens [B, 1] up to each row's exit layer; returns states and the cache."""
         target, depth = env.target, env.target.model.info.depth
-        least, start = self.least_confidence(context), cache.length
+        least, start = self.compute_threshold(context), cache.length
 
         def run(token: _Token, layer: int) -> _Token:
             resume = Resume(token.state, layer)
             output, after = target.extend(tokens, token.cache, exit=layer + 1, resume=resume)
-            left = token.left
+            exited = token.exited
             if layer + 1 < depth:
-                left |= self.confidence(output, token.state) >= least
+                exited |= self.compute_confidence(output, token.state) >= least
             return _Token(
-                jnp.where(token.left[:, None, None], token.state, get_states(output)),
-                left,
-                jnp.where(token.left, token.layers, layer + 1),
+                jnp.where(token.exited[:, None, None], token.state, get_states(output)),
+                exited,
+                jnp.where(token.exited, token.layers, layer + 1),
                 after.replace(length=start),
             )
 
@@ -123,31 +123,34 @@ class Calm(Reader):
         output, cache = target.extend(tokens, cache, exit=1)
         token = _Token(
             get_states(output),
-            ~context.active | (self.confidence(output, None) >= least),
+            ~context.active | (self.compute_confidence(output, None) >= least),
             jnp.ones_like(start),
             cache.replace(length=start),
         )
         for layer in range(1, depth):
-            done = jnp.all(token.left)
-            token = masked_step(~done, lambda token, layer=layer: run(token, layer), token)
-            token = masked_step(done, lambda token, layer=layer: skip(token, layer), token)
+            done = jnp.all(token.exited)
+            token = run_if(~done, lambda token, layer=layer: run(token, layer), token)
+            token = run_if(done, lambda token, layer=layer: skip(token, layer), token)
         return token, token.cache.replace(length=start + 1)
 
-    def confidence(
+    def compute_confidence(
         self, output: Output, before: Float[Array, "B 1 D"] | None
     ) -> Float[Array, " B"]:
-        """How sure [B] a layer is; `before` [B, 1, D] are the states it read, None at first."""
+        """Computes a layer's confidence [B]; `before` [B, 1, D] are its input states.
+
+        `before` is None for the first layer.
+        """
         if self.measure == SOFTMAX:
             largest = jax.lax.top_k(jax.nn.softmax(output.logits[:, 0], axis=-1), 2)[0]
             return largest[:, 0] - largest[:, 1]
         if before is None:
             return jnp.full(get_states(output).shape[:1], -jnp.inf)
-        return cosine(get_states(output)[:, 0], before[:, 0])
+        return compute_cosine(get_states(output)[:, 0], before[:, 0])
 
-    def least_confidence(self, context: Context) -> Float[Array, " B"]:
-        """The threshold [B] of the token that follows, lambda_t of section 3.3.
+    def compute_threshold(self, context: Context) -> Float[Array, " B"]:
+        """Computes the threshold [B] of the next token, lambda_t of section 3.3.
 
-        It decays from the first generated token to the row's longest output.
+        It decays from the first generated token to the row's maximum length.
         """
         numbers = context.options.numbers
         threshold, tau = numbers[self.threshold], numbers[self.tau]
@@ -158,8 +161,8 @@ class Calm(Reader):
         return jnp.clip(0.9 * threshold + decayed, 0.0, 1.0)
 
 
-def cosine(a: Float[Array, "B D"], b: Float[Array, "B D"]) -> Float[Array, " B"]:
-    """Cosine [B] of states [B, D], in float32."""
+def compute_cosine(a: Float[Array, "B D"], b: Float[Array, "B D"]) -> Float[Array, " B"]:
+    """Computes the cosine [B] of states [B, D] in float32."""
     a, b = a.astype(jnp.float32), b.astype(jnp.float32)
     lengths = jnp.linalg.norm(a, axis=-1) * jnp.linalg.norm(b, axis=-1)
     return jnp.sum(a * b, axis=-1) / lengths

@@ -1,8 +1,8 @@
-"""How far a drafted token is from the target's distribution, for rules with a threshold.
+"""Distances between drafted tokens and the target's distribution, for threshold rules.
 
-The mathematics is in docs/methods/bild.md. All on plain distributions (temperature 1, not
-truncated): a truncated one would make every token outside of it infinitely far. Each maps a draft
-and the target's logits [B, K, V] at its positions to [B, K].
+Defined in docs/methods/bild.md. All use plain distributions (temperature 1, not truncated), because
+tokens outside a truncated one would be infinitely far. Each maps a draft and the target's logits
+[B, K, V] at its positions to [B, K].
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from specjax.contracts.draft import Draft
 
 
 def cross_entropy(draft: Draft, logits: Float[Array, "B K V"]) -> Float[Array, "B K"]:
-    """-log p(x) in nats: the hard label of the drafter against the target's distribution."""
+    """Computes -log p(x) in nats, the cross-entropy of a one-hot q with p."""
     return jax.nn.logsumexp(logits, axis=-1) - pick_tokens(logits, draft.tokens)
 
 
 def kl(draft: Draft, logits: Float[Array, "B K V"]) -> Float[Array, "B K"]:
-    """KL(q || p) in nats; the cross-entropy is its form for a one-hot q."""
-    q = jax.nn.log_softmax(_proposed(draft), axis=-1)
+    """Computes KL(q || p) in nats."""
+    q = jax.nn.log_softmax(_get_drafter_logits(draft), axis=-1)
     p = jax.nn.log_softmax(logits, axis=-1)
     weight = jnp.exp(q)
     return jnp.sum(jnp.where(weight > 0, weight * (q - p), 0.0), axis=-1)
 
 
 def total_variation(draft: Draft, logits: Float[Array, "B K V"]) -> Float[Array, "B K"]:
-    """Half the sum of |p - q|, in [0, 1]."""
-    q = jax.nn.softmax(_proposed(draft), axis=-1)
+    """Computes the total variation, half the sum of |p - q|, in [0, 1]."""
+    q = jax.nn.softmax(_get_drafter_logits(draft), axis=-1)
     return 0.5 * jnp.sum(jnp.abs(jax.nn.softmax(logits, axis=-1) - q), axis=-1)
 
 
 def rank(draft: Draft, logits: Float[Array, "B K V"]) -> Int[Array, "B K"]:
-    """How many tokens the target prefers to the drafted one; ties go to the lower id."""
+    """Counts tokens that the target prefers to the drafted one; ties go to the lower id."""
     drafted = pick_tokens(logits, draft.tokens)[..., None]
     lower = jnp.arange(logits.shape[-1]) < draft.tokens[..., None]
     return jnp.sum((logits > drafted) | ((logits == drafted) & lower), axis=-1)
 
 
 LOGITS = "logits"
-"""Entry of `Draft.aux`, [B, K, V]: of the model that drafted."""
+"""Entry of `Draft.aux`, [B, K, V]: the drafting model's logits."""
 
 DISTANCES: dict[str, Callable[..., jax.Array]] = {
     "cross_entropy": cross_entropy,
@@ -53,11 +53,11 @@ DISTANCES: dict[str, Callable[..., jax.Array]] = {
     "rank": rank,
 }
 
-OF_DISTRIBUTIONS = ("kl", "total_variation")
-"""Distances that need the proposer's logits in the draft."""
+NEED_LOGITS = ("kl", "total_variation")
+"""Distances that need the drafting model's logits in the draft."""
 
 
-def _proposed(draft: Draft) -> Float[Array, "B K V"]:
+def _get_drafter_logits(draft: Draft) -> Float[Array, "B K V"]:
     if LOGITS not in (draft.aux or {}):
-        raise ValueError("this distance compares distributions; the drafter must keep its logits")
+        raise ValueError("Draft.aux has no logits; a distance of distributions needs the drafter's")
     return draft.aux[LOGITS]

@@ -1,7 +1,7 @@
-"""The target's call is as narrow as the drafts allow, and is left out when there is none to read.
+"""Runs the target at the narrowest compiled width that fits the drafts.
 
-A call is compiled for each of some widths; the narrowest that holds every draft runs
-(docs/design.md, "Verification width").
+A call is compiled for each of several widths; the narrowest that fits all drafts runs, and none
+without drafts (docs/design.md, "Verification width").
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from specjax.contracts.draft import Draft
 from specjax.contracts.env import Env
 from specjax.contracts.reader import WIDTH, Judge, Reader
 from specjax.contracts.registry import READERS
-from specjax.contracts.rows import make_zeros, masked_step
+from specjax.contracts.rows import make_zeros, run_if
 from specjax.contracts.rule import Reading, Verdict
 from specjax.contracts.spec import Call, Spec
 from specjax.models.base import Cache
-from specjax.verification.whole import Whole
+from specjax.verification.whole import WholeReader
 
 Judged = TypeVar("Judged", Verdict, Reading)
 
 
 @READERS.register("fitted")
 @dataclasses.dataclass(frozen=True)
-class Fitted(Reader):
-    """The narrowest of some compiled calls that holds the drafts; none where there are none.
+class FittedReader(Reader):
+    """The narrowest compiled target call that fits all drafts; none if there are no drafts.
 
-    `inner` reads the first columns of the drafts; `fits` rise to the drafter's width.
+    `inner` reads the first columns of the drafts; `fits` are the compiled widths, ascending up to
+    the drafter's width.
     """
 
     fits: tuple[int, ...] = ()
-    inner: Reader = Whole()
+    inner: Reader = WholeReader()
 
-    def around(self, spec: Spec, own: Reader | None) -> Fitted:
-        """With 2, 4, 8, ... tokens, and only the pending one if there may be no draft."""
-        own = own or Whole()
-        fits = (*(() if spec.always else (0,)), *doubling(spec.width))
-        return Fitted(fits, own.inner if isinstance(own, Fitted) else own)
+    def adapt_to(self, spec: Spec, own: Reader | None) -> FittedReader:
+        """Calls of 2, 4, 8, ... tokens, and of the pending token if drafts may be empty."""
+        own = own or WholeReader()
+        fits = (*(() if spec.always else (0,)), *list_doubling_widths(spec.width))
+        return FittedReader(fits, own.inner if isinstance(own, FittedReader) else own)
 
     @property
     def exact(self) -> bool:
@@ -52,16 +53,18 @@ class Fitted(Reader):
     def trees(self) -> bool:
         return self.inner.trees
 
-    def widths(self, width: int) -> tuple[int, ...]:
+    def list_widths(self, width: int) -> tuple[int, ...]:
         return self.fits
 
-    def call(self, target: str, drafted: int) -> Call:
-        return self.inner.call(target, drafted)
+    def make_call(self, target: str, drafted: int) -> Call:
+        return self.inner.make_call(target, drafted)
 
     def check(self, width: int) -> None:
         self.inner.check(width)
         if list(self.fits) != sorted(set(self.fits)) or self.fits[-1:] != (width,):
-            raise ValueError(f"widths are {self.fits}; they must rise to the drafter's, {width}")
+            raise ValueError(
+                f"widths are {self.fits}; they must be ascending up to the drafter's, {width}"
+            )
 
     def read(
         self,
@@ -87,15 +90,15 @@ class Fitted(Reader):
         carry = (*nothing, cache)
         for index, width in enumerate(self.fits):
             wanted = jnp.any(read) & (choice == index)
-            carry = masked_step(wanted, lambda carry, width=width: at(width, carry[2]), carry)
+            carry = run_if(wanted, lambda carry, width=width: at(width, carry[2]), carry)
         width = jnp.broadcast_to(jnp.array(self.fits, jnp.int32)[choice], context.length.shape)
         return *carry, {WIDTH: width}
 
 
 def widen_judged(tree: Judged, width: int) -> Judged:
-    """What was made of a narrow draft with the columns of one of `width` tokens.
+    """Pads the outputs or verdict of a narrow draft to the columns of `width` tokens.
 
-    Columns are the second axis; of a tree's path, one fewer than of tokens.
+    Columns are the second axis; a tree's path has one column fewer than its tokens.
     """
     columns = width + 1
 
@@ -107,7 +110,7 @@ def widen_judged(tree: Judged, width: int) -> Judged:
     return jax.tree.map(one, tree)
 
 
-def doubling(longest: int) -> tuple[int, ...]:
-    """1, 3, 7, 15 and so on up to and with `longest`: the target is fed 2, 4, 8, 16 tokens."""
+def list_doubling_widths(longest: int) -> tuple[int, ...]:
+    """Lists 1, 3, 7, ... and `longest`: with the pending token 2, 4, 8, ... tokens."""
     widths = (2**power - 1 for power in range(1, longest.bit_length() + 1))
     return (*(width for width in widths if width < longest), longest)

@@ -1,8 +1,8 @@
-"""Every call of the target feeds as many tokens, through all of its layers.
+"""Target calls of one width through all layers, for bitwise reproducible logits.
 
-Kernels round by the shapes of their operands. Decodes that share this reader, the slots of their
-caches and the shape of their batches give a token the same logits to the bit however it was
-decoded, in half precision too (docs/how_to/half_precision.md).
+Rounding depends on operand shapes. Decodes with this reader, equal cache capacities and equal batch
+shapes compute bitwise equal logits for a token however it was decoded, in half precision too
+(docs/how_to/half_precision.md).
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from specjax.contracts.env import Env
 from specjax.contracts.reader import Judge, Reader
 from specjax.contracts.rule import Reading, Verdict
 from specjax.models.base import Cache
-from specjax.verification.fitted import Fitted
-from specjax.verification.whole import Whole
+from specjax.verification.fitted import FittedReader
+from specjax.verification.whole import WholeReader
 
 
 @dataclasses.dataclass(frozen=True)
-class Invariant(Reader):
-    """Calls with room for `width` drafted tokens.
+class InvariantReader(Reader):
+    """Target calls of `width` drafted tokens, padded if drafts are shorter.
 
-    The call stands in a loop of its own, so that what is compiled around it does not change it.
+    The call is in a loop of its own, so that the surrounding program does not change how it is
+    compiled.
     """
 
     width: int
 
     overrides = True
 
-    def widths(self, width: int) -> tuple[int, ...]:
+    def list_widths(self, width: int) -> tuple[int, ...]:
         return (self.width,)
 
     def check(self, width: int) -> None:
@@ -51,5 +52,5 @@ class Invariant(Reader):
         judge: Judge,
         features: tuple[int, ...] = (),
     ) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
-        inner = Fitted((self.width,), Whole(self.width))
+        inner = FittedReader((self.width,), WholeReader(self.width))
         return inner.read(env, cache, draft, context, judge, features)

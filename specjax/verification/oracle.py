@@ -1,4 +1,4 @@
-"""Oracle engagement: how seldom a large model must step in (docs/methods/bild.md).
+"""Oracle engagement of the large model, by its own probabilities (docs/methods/bild.md).
 
 Kim et al., "Speculative Decoding with Big Little Decoder" (2023), Figure 2.
 """
@@ -15,29 +15,31 @@ from specjax.contracts.context import Options
 from specjax.contracts.distribution import compute_probability, pick
 from specjax.contracts.draft import Draft
 from specjax.contracts.registry import RULES
-from specjax.contracts.rule import Reading, Rule, Verdict, leading_run, make_verdict
+from specjax.contracts.rule import Reading, Rule, Verdict, count_leading, make_verdict
 from specjax.sampling import argmax
 
 
 @RULES.register("oracle", example={"engage": 0.3})
 @dataclasses.dataclass(frozen=True)
 class Oracle(Rule):
-    """Drafted tokens stand while the target gives them a probability of at least `engage`.
+    """Accepts drafted tokens while their target probability is at least `engage`.
 
-    The first that does not is replaced by the target's argmax; behind a draft that stood whole the
-    target writes nothing, so that both models see every prefix. 0 keeps all drafts, above 1 none.
-    Greedy: it looks at plain distributions.
+    The first rejected token is replaced by the target's argmax. After a fully accepted draft the
+    target adds no token, so that both models see every prefix. 0 accepts all drafts, above 1 none.
+    Greedy only: it compares plain distributions.
     """
 
     engage: str = fields.number(
-        bounds="[0, inf]", traced="engage", help="probability below which the target steps in"
+        bounds="[0, inf]",
+        traced="engage",
+        help="probability below which the target replaces a token",
     )
 
     def judge(
         self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
     ) -> Verdict:
         drafted = compute_probability(reading.logits[:, :-1], draft.tokens)
-        accepted = leading_run(drafted >= options.numbers[self.engage], draft.length)
+        accepted = count_leading(drafted >= options.numbers[self.engage], draft.length)
         adds = (accepted < draft.length) | (draft.length == 0)
         verdict = make_verdict(draft, accepted, pick(argmax(reading.logits), accepted))
         return verdict.replace(count=accepted + adds.astype(jnp.int32))

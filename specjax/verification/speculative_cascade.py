@@ -1,4 +1,4 @@
-"""Speculative cascades: drafts are verified against a mixture of drafter and target.
+"""Speculative cascades: verification against a mixture of drafter and target.
 
 Narasimhan et al., "Faster Cascades via Speculative Decoding" (2025)
 (docs/methods/speculative_cascade.md).
@@ -17,18 +17,19 @@ from specjax.contracts.draft import Draft
 from specjax.contracts.registry import RULES
 from specjax.contracts.rule import Reading, Rule, Verdict
 from specjax.sampling import adjust
-from specjax.verification.speculative_sampling import sampled_match
+from specjax.verification.speculative_sampling import match_by_sampling
 
 CHOW, DIFF, OPT, TOKEN = DEFERRALS = ("chow", "diff", "opt", "token")
-"""When the target has the word; the last one decides token by token."""
+"""Deferral rules: when the target decides; the last one decides for each token of V."""
 
 
 @RULES.register("speculative_cascade", example={"margin": 0.2})
 @dataclasses.dataclass(frozen=True)
 class SpeculativeCascade(Rule):
-    """Outputs of a cascade: the drafter's distribution where it is good enough, else the target's.
+    """Speculative sampling from a cascade of the drafter's and the target's distributions.
 
-    Speculative sampling against that mixture. For sampling; greedily the token rule is lenience.
+    The cascade has the drafter's distribution where a deferral rule accepts it, else the target's.
+    For sampling only; greedily the token rule equals lenience.
     """
 
     margin: str = fields.number(
@@ -36,24 +37,24 @@ class SpeculativeCascade(Rule):
         traced="margin",
         help="how much worse than the target the drafter may be",
     )
-    defer: str = fields.choice(DEFERRALS, OPT, help="what must hold for the target to decide")
+    defer: str = fields.choice(DEFERRALS, OPT, help="rule that defers to the target")
 
     def judge(
         self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
     ) -> Verdict:
         p = adjust(reading.logits, options.sampling)
-        return sampled_match(draft, self.mixture(draft, p, options.numbers[self.margin]), 1.0, keys)
+        return match_by_sampling(draft, self.mix(draft, p, options.numbers[self.margin]), 1.0, keys)
 
-    def mixture(
+    def mix(
         self, draft: Draft, p: Float[Array, "B K1 V"], margin: Float[Array, ""]
     ) -> Float[Array, "B K1 V"]:
-        """The distributions [B, K+1, V] that outputs have, from p of the same shape.
+        """Computes the output distributions [B, K+1, V] from p of the same shape.
 
-        Behind the draft the target's own.
+        After the draft they are the target's.
         """
         q, own = draft.distribution.categorical(p.shape[-1]).probs, p[:, :-1]
         if self.defer == TOKEN:
-            mixed = by_token(q, own, margin)
+            mixed = mix_by_token(q, own, margin)
         else:
             mixed = jnp.where(is_deferred(self.defer, q, own, margin)[..., None], own, q)
         drafted = jnp.arange(draft.width) < draft.length[:, None]
@@ -61,10 +62,10 @@ class SpeculativeCascade(Rule):
         return jnp.concatenate([mixed, p[:, -1:]], axis=1)
 
     def check_sampling(self, greedy: bool) -> None:
-        """Refuses temperature 0, where both distributions are certain.
+        """Refuses greedy decoding, where both distributions are one-hot.
 
         Raises:
-          ValueError: then.
+          ValueError: at temperature 0.
         """
         if greedy:
             raise ValueError(
@@ -76,20 +77,20 @@ class SpeculativeCascade(Rule):
 def is_deferred(
     rule: str, q: Float[Array, "B K V"], p: Float[Array, "B K V"], margin: Float[Array, ""]
 ) -> Bool[Array, "B K"]:
-    """Whether [B, K] the target decides, from the drafter's q and the target's p [B, K, V]."""
-    sure = jnp.max(q, axis=-1)
+    """Returns whether [B, K] the target decides, from q and p [B, K, V]."""
+    confidence = jnp.max(q, axis=-1)
     if rule == CHOW:
-        return sure < 1.0 - margin
-    gain = jnp.max(p, axis=-1) - sure
+        return confidence < 1.0 - margin
+    gain = jnp.max(p, axis=-1) - confidence
     if rule == DIFF:
         return gain > margin
     return gain > margin * 0.5 * jnp.sum(jnp.abs(p - q), axis=-1)
 
 
-def by_token(
+def mix_by_token(
     q: Float[Array, "B K V"], p: Float[Array, "B K V"], margin: Float[Array, ""]
 ) -> Float[Array, "B K V"]:
-    """q where the target gives at least (1 - margin) max p; the mass of the rest follows p."""
+    """Returns q where p is at least (1 - margin) max p; other mass follows p, [B, K, V]."""
     good = p >= (1.0 - margin) * jnp.max(p, axis=-1, keepdims=True)
     kept = jnp.where(good, q, 0.0)
     moved = jnp.sum(jnp.where(good, 0.0, q), axis=-1, keepdims=True)

@@ -20,20 +20,20 @@ from specjax.contracts.rule import (
     NestableRule,
     Reading,
     Verdict,
+    count_leading,
     count_tested,
-    leading_run,
     make_verdict,
 )
 from specjax.sampling import adjust, argmax, draw
-from specjax.verification.tree import greedy_tree, sampled_tree
+from specjax.verification.tree import match_tree_by_sampling, match_tree_greedily
 
 
 @RULES.register("lossless")
 @dataclasses.dataclass(frozen=True)
 class SpeculativeSampling(NestableRule):
-    """The target's tokens: x stands with probability min(1, p(x)/q(x)), greedily if the argmax.
+    """Accepts x with probability min(1, p(x)/q(x)); greedily iff x is the argmax.
 
-    A rejected token is replaced by a draw from norm([p - q]_+). At temperature 0 the rule runs on
+    A rejected token is replaced by a draw from norm([p - q]_+). At temperature 0 the rule compares
     tokens and never builds a distribution.
     """
 
@@ -46,17 +46,17 @@ class SpeculativeSampling(NestableRule):
         if draft.parents is not None:
             return self._judge_tree(draft, reading, options, keys)
         if options.sampling.greedy:
-            return greedy_match(draft, reading.logits)
-        return sampled_match(draft, adjust(reading.logits, options.sampling), 1.0, keys)
+            return match_greedily(draft, reading.logits)
+        return match_by_sampling(draft, adjust(reading.logits, options.sampling), 1.0, keys)
 
     def _judge_tree(
         self, draft: Draft, reading: Reading, options: Options, keys: Key[Array, " B"]
     ) -> Verdict:
         if options.sampling.greedy:
-            return greedy_tree(draft, reading.logits)
-        accept_keys, draw_keys = split(keys)
+            return match_tree_greedily(draft, reading.logits)
+        accept_keys, draw_keys = split_keys(keys)
         p = adjust(reading.logits, options.sampling)
-        return sampled_tree(draft, p, uniform(accept_keys, draft.width), draw_keys)
+        return match_tree_by_sampling(draft, p, draw_uniform(accept_keys, draft.width), draw_keys)
 
     def distribution(self, draft: Draft, reading: Reading, options: Options) -> Distribution:
         if options.sampling.greedy:
@@ -64,37 +64,38 @@ class SpeculativeSampling(NestableRule):
         return Categorical(adjust(reading.logits, options.sampling))
 
 
-def greedy_match(draft: Draft, logits: Float[Array, "B K1 V"]) -> Verdict:
-    """Drafted tokens stand while they equal the target's argmax."""
+def match_greedily(draft: Draft, logits: Float[Array, "B K1 V"]) -> Verdict:
+    """Accepts drafted tokens while they equal the target's argmax."""
     best = argmax(logits)
-    accepted = leading_run(draft.tokens == best[:, :-1], draft.length)
+    accepted = count_leading(draft.tokens == best[:, :-1], draft.length)
     return make_verdict(draft, accepted, pick(best, accepted))
 
 
-def sampled_match(
+def match_by_sampling(
     draft: Draft,
     p: Float[Array, "B K1 V"],
     lenience: Float[Array, "B K"] | Float[Array, ""] | float,
     keys: Key[Array, " B"],
 ) -> Verdict:
-    """Speculative sampling against p [B, K+1, V]; lenience 1 is exact (docs/methods/lenience.md).
+    """Verifies a draft against p [B, K+1, V] by speculative sampling.
 
-    `lenience` is one number or [B, K]. Accepts iff `r * lenience * q(x) < p(x)`: division-free,
-    q <= p always passes, p = 0 never.
+    Accepts iff `r * lenience * q(x) < p(x)`, r uniform, without a division: q <= p is always
+    accepted, p = 0 never. `lenience` is a number or [B, K]; 1 is lossless
+    (docs/methods/lenience.md).
     """
-    accept_keys, draw_keys = split(keys)
-    p_drafted = _of_drafted(p, draft)
-    q_drafted = draft.distribution.of(draft.tokens)
-    drawn = uniform(accept_keys, draft.width)
-    accepted = leading_run(drawn * lenience * q_drafted < p_drafted, draft.length)
-    own = draw(draw_keys, residual(draft, p, accepted))
-    return make_verdict(draft, accepted, own, overlap(draft, p, accepted))
+    accept_keys, draw_keys = split_keys(keys)
+    p_drafted = _get_drafted_probs(p, draft)
+    q_drafted = draft.distribution.prob(draft.tokens)
+    drawn = draw_uniform(accept_keys, draft.width)
+    accepted = count_leading(drawn * lenience * q_drafted < p_drafted, draft.length)
+    own = draw(draw_keys, compute_residual(draft, p, accepted))
+    return make_verdict(draft, accepted, own, compute_overlap(draft, p, accepted))
 
 
-def residual(
+def compute_residual(
     draft: Draft, p: Float[Array, "B K1 V"], accepted: Int[Array, " B"]
 ) -> Float[Array, "B V"]:
-    """Weights [B, V] of the token after `accepted` drafted ones: [p - q]_+, or p for the bonus."""
+    """Returns weights [B, V] of the correction, [p - q]_+, or of the bonus token, p."""
     at_p = pick(p, accepted)
     if draft.width == 0:
         return at_p
@@ -103,21 +104,21 @@ def residual(
     return jnp.where(corrected[:, None], rest, at_p)
 
 
-def overlap(
+def compute_overlap(
     draft: Draft, p: Float[Array, "B K1 V"], accepted: Int[Array, " B"]
 ) -> Float[Array, " B"]:
-    """Sum [B] of sum_x min(p, q) over the tested positions (the analytic acceptance)."""
+    """Sums [B] the expected acceptance sum_x min(p, q) over the tested positions."""
     beta = draft.distribution.overlap(p[:, :-1])
     inside = jnp.arange(beta.shape[1]) < count_tested(accepted, draft.length)[:, None]
     return jnp.sum(jnp.where(inside, beta, 0.0), axis=1)
 
 
-def _of_drafted(p: Float[Array, "B K1 V"], draft: Draft) -> Float[Array, "B K"]:
-    return Categorical(p[:, :-1]).of(draft.tokens)
+def _get_drafted_probs(p: Float[Array, "B K1 V"], draft: Draft) -> Float[Array, "B K"]:
+    return Categorical(p[:, :-1]).prob(draft.tokens)
 
 
-def uniform(keys: Key[Array, " B"], count: int) -> Float[Array, "B {count}"]:
-    """Uniform numbers [B, count], the first of which do not depend on `count`."""
+def draw_uniform(keys: Key[Array, " B"], count: int) -> Float[Array, "B {count}"]:
+    """Draws uniform numbers [B, count]; a column does not depend on `count`."""
 
     def one(key: jax.Array, position: jax.Array) -> jax.Array:
         return jax.random.uniform(jax.random.fold_in(key, position))
@@ -125,6 +126,7 @@ def uniform(keys: Key[Array, " B"], count: int) -> Float[Array, "B {count}"]:
     return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(keys, jnp.arange(count))
 
 
-def split(keys: Key[Array, " B"]) -> tuple[Key[Array, " B"], Key[Array, " B"]]:
+def split_keys(keys: Key[Array, " B"]) -> tuple[Key[Array, " B"], Key[Array, " B"]]:
+    """Splits each row's key into two, [B] each."""
     pair = jax.vmap(jax.random.split)(keys)
     return pair[:, 0], pair[:, 1]

@@ -1,6 +1,6 @@
-"""The target reads a draft, a chain or a tree, in one call.
+"""Readers that run the target on a draft, a chain or a tree, in one call.
 
-Layers that drafted never run twice on a token: Kim et al., "Speculative Decoding with Big Little
+Layers that ran for drafting are not run again: Kim et al., "Speculative Decoding with Big Little
 Decoder" (2023), section 3.5.2 (docs/methods/early_exit.md).
 """
 
@@ -26,17 +26,16 @@ from specjax.models.base import Cache, Resume
 
 @READERS.register("whole")
 @dataclasses.dataclass(frozen=True)
-class Whole(Reader):
-    """One call as wide as the drafter's longest draft.
+class WholeReader(Reader):
+    """One target call as wide as the drafter's longest draft.
 
-    `padded` is the number of drafted tokens that every call has room for, whatever the draft's
-    width: tokens then get the same logits however they were decoded
-    (docs/how_to/half_precision.md). 0: the draft's own.
+    `padded` is a minimum width in drafted tokens: at one width, a token's logits do not depend on
+    how it was decoded (docs/how_to/half_precision.md). 0: the draft's width.
     """
 
     padded: int = 0
 
-    def widths(self, width: int) -> tuple[int, ...]:
+    def list_widths(self, width: int) -> tuple[int, ...]:
         return (max(width, self.padded),)
 
     def read(
@@ -48,10 +47,10 @@ class Whole(Reader):
         judge: Judge,
         features: tuple[int, ...] = (),
     ) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
-        return read_from(env, cache, draft, context, judge, features, padded=self.padded)
+        return read_in_one_call(env, cache, draft, context, judge, features, padded=self.padded)
 
 
-def read_from(
+def read_in_one_call(
     env: Env,
     cache: Cache,
     draft: Draft,
@@ -60,13 +59,13 @@ def read_from(
     features: tuple[int, ...],
     *,
     padded: int = 0,
-    **how: Any,
+    **options: Any,
 ) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
-    """One call of the target on the pending token and the draft, `how` as `extend` has it."""
+    """Runs the target once on the pending token and the draft; `options` go to `extend`."""
     fed = jnp.concatenate([get_pending_tokens(context)[:, None], draft.tokens], axis=1)
     spare = max(padded - draft.width, 0)
     fed = jnp.pad(fed, ((0, 0), (0, spare)))
-    output, cache = env.target.extend(fed, cache, features=features, **how)
+    output, cache = env.target.extend(fed, cache, features=features, **options)
     own = jax.tree.map(lambda x: x[:, : draft.width + 1], output)
     reading = Reading(own.logits, own.hidden, own.features)
     width = jnp.full(context.length.shape, draft.width + spare, jnp.int32)
@@ -74,10 +73,11 @@ def read_from(
 
 
 @dataclasses.dataclass(frozen=True)
-class Tree(Reader):
-    """Each node sees the text, its ancestors and itself, at the position of its depth.
+class TreeReader(Reader):
+    """Tree attention: each node attends to the text, its ancestors and itself.
 
-    Afterwards the cache holds the nodes behind its pointer, in their order.
+    A node's position is that of its depth. The cache then holds the nodes after its pointer, in
+    order.
     """
 
     @property
@@ -93,26 +93,26 @@ class Tree(Reader):
         judge: Judge,
         features: tuple[int, ...] = (),
     ) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
-        visible = tree.ancestor_mask(draft.tree_parents)
-        position = cache.length[:, None] + tree.depth(visible)
+        visible = tree.make_ancestor_mask(draft.tree_parents)
+        position = cache.length[:, None] + tree.compute_depth(visible)
         pending = cache.length + 1
-        verdict, reading, cache, log = read_from(
+        verdict, reading, cache, log = read_in_one_call(
             env, cache, draft, context, judge, features, position=position, visible=visible
         )
         return verdict, reading, cache.replace(length=pending), log
 
 
 STATES = "states"
-"""Entry of `Draft.aux`, [B, K + 1, D]: the pending and the drafted tokens after those layers."""
+"""Entry of `Draft.aux`, [B, K + 1, D]: states of the pending and drafted tokens after layers."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Resumed(Reader):
-    """The layers above the first `layers` run on `Draft.aux[STATES]`."""
+class ResumedReader(Reader):
+    """Runs the target's layers after the first `layers` on `Draft.aux[STATES]`."""
 
     layers: int
 
-    def call(self, target: str, drafted: int) -> Call:
+    def make_call(self, target: str, drafted: int) -> Call:
         return Call(target, drafted + 1, drafted + 1, resume_from=self.layers)
 
     def read(
@@ -125,4 +125,4 @@ class Resumed(Reader):
         features: tuple[int, ...] = (),
     ) -> tuple[Verdict, Reading, Cache, dict[str, Int[Array, " B"]]]:
         resume = Resume(draft.aux[STATES], self.layers)
-        return read_from(env, cache, draft, context, judge, features, resume=resume)
+        return read_in_one_call(env, cache, draft, context, judge, features, resume=resume)

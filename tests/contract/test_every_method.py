@@ -80,7 +80,7 @@ def made(drafter: str, **fields) -> Strategy:
     own_fields = SHAPES.get(shape, entry.example)
     fields |= {"model": model} if model else {}
     own_rule = getattr(entry.cls, "rule_type", None)
-    own = RULES[RULES.name_of(own_rule)].example if own_rule else {}
+    own = RULES[RULES.get_name(own_rule)].example if own_rule else {}
     return strategy(drafter=drafter, **own_fields, **own, **fields)
 
 

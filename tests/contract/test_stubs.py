@@ -19,10 +19,10 @@ from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_d
 
 from specjax.contracts import Categorical, Draft, Drafter, Spec, TreeSpec
 from specjax.contracts.context import fold_keys
-from specjax.contracts.rows import pick_last, window
+from specjax.contracts.rows import pick_last, slice_window
 from specjax.decoding.strategy import Strategy
 from specjax.sampling import adjust, argmax, draw
-from specjax.verification.whole import Tree
+from specjax.verification.whole import TreeReader
 
 LIMIT = 12
 DEEP = 2  # tokens of each of the two branches
@@ -49,7 +49,7 @@ class TwoBranches(Drafter):
         )
 
     def propose(self, env, caches, memory, context, keys):
-        right = window(env.params[self.resource], context.length, DEEP)
+        right = slice_window(env.params[self.resource], context.length, DEEP)
         first = (context.length % 2 == 0)[:, None]
         wrong = (right + 3) % V
         tokens = jnp.concatenate(
@@ -75,7 +75,7 @@ def answers(kind: str) -> jax.Array:
 def test_a_tree_of_two_branches_decodes_the_targets_own_text(kind):
     models, right = (("target", MODELS[kind]),), answers(kind)
     baseline = run(models, {"target": PARAMS[kind]}, Strategy(), PROMPTS, LIMIT)
-    tree = Strategy(TwoBranches(), reader=Tree())
+    tree = Strategy(TwoBranches(), reader=TreeReader())
     params = {"target": PARAMS[kind], "answers": right}
     made = decoder(models, tree, LIMIT)
     prompt, length, keys, limit = inputs(PROMPTS, LIMIT)

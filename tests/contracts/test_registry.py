@@ -62,7 +62,7 @@ def test_tables_of_the_docs_are_current(page):
 def test_the_docs_have_a_table_of_every_kind_and_help_has_every_field(registry):
     docs = "".join(page.read_text("utf-8") for page in PAGES)
     assert docs.count(f"<!-- table: {registry.kind} -->") == 1
-    table, words = reference.table(registry), reference.help_text(registry)
+    table, words = reference.format_table(registry), reference.format_help(registry)
     assert max(map(len, words.splitlines())) <= reference.WIDTH
     cells = [line.split(" | ") for line in table.splitlines() if " | " in line]
     for name, entry in registry.items():
@@ -83,7 +83,7 @@ def test_a_page_is_written_only_where_it_asks_for_a_table(tmp_path, capsys):
     reference.main(tmp_path)
     assert capsys.readouterr().out == "metrics.md\n"
     written = page.read_text()
-    assert reference.table(METRICS) in written and "old" not in written
+    assert reference.format_table(METRICS) in written and "old" not in written
     assert written.startswith("above\n") and written.endswith("\nbelow\n")
     with pytest.raises(ValueError, match="table is 'verb'; it must be one of drafter, "):
         reference.fill_tables("<!-- table: verb -->\n<!-- end of table -->")
@@ -113,7 +113,7 @@ def test_a_name_belongs_to_one_class():
     registry.register("first")(First)  # the module was imported twice
     with pytest.raises(ValueError, match="thing 'first' is registered already"):
         registry.register("first")(Second)
-    assert list(registry) == ["first"] and registry.name_of(First) == "first"
+    assert list(registry) == ["first"] and registry.get_name(First) == "first"
 
 
 def test_a_name_of_the_package_is_taken_before_anybody_looked_it_up(tmp_path, monkeypatch):

@@ -13,19 +13,19 @@ PARENTS = jnp.array([[-1, -1, 0, 1, 2], [-1, 0, 1, 2, 3]])
 
 
 def test_a_node_sees_its_ancestors_and_itself():
-    branched, chain = np.asarray(tree.ancestor_mask(PARENTS))
+    branched, chain = np.asarray(tree.make_ancestor_mask(PARENTS))
     expected = [{0}, {0, 1}, {0, 2}, {0, 1, 3}, {0, 2, 4}, {0, 1, 3, 5}]
     assert [set(np.flatnonzero(row)) for row in branched] == expected
     np.testing.assert_array_equal(chain, np.tril(np.ones((6, 6), bool)))
 
 
 def test_depths_count_from_the_pending_token():
-    depths = tree.depth(tree.ancestor_mask(PARENTS))
+    depths = tree.compute_depth(tree.make_ancestor_mask(PARENTS))
     assert depths.tolist() == [[0, 1, 1, 2, 2, 3], [0, 1, 2, 3, 4, 5]]
 
 
 def test_no_nodes_leave_the_pending_token():
-    assert tree.ancestor_mask(jnp.zeros((2, 0), jnp.int32)).tolist() == [[[True]]] * 2
+    assert tree.make_ancestor_mask(jnp.zeros((2, 0), jnp.int32)).tolist() == [[[True]]] * 2
 
 
 def test_a_tree_hangs_on_the_last_token_of_the_text_fed_before_it():
@@ -54,8 +54,8 @@ def test_any_tree_is_renumbered_level_by_level():
 
 def test_places_are_found_in_any_order_of_nodes():
     parents = (-1, 0, -1, 1, 0, 2)
-    assert tree.depths_and_ranks(parents) == ((0, 1, 0, 2, 1, 1), (0, 0, 1, 0, 1, 0))
+    assert tree.compute_depths_and_ranks(parents) == ((0, 1, 0, 2, 1, 1), (0, 0, 1, 0, 1, 0))
     with pytest.raises(
         ValueError, match=r"parents is \(-1, 1\); the parent of node 1 must be an earlier node"
     ):
-        tree.depths_and_ranks((-1, 1))
+        tree.compute_depths_and_ranks((-1, 1))

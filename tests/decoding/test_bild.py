@@ -19,7 +19,7 @@ from specjax.drafting.bild import Bild
 from specjax.metrics.bild_counters import handovers, replaced_tokens
 from specjax.metrics.traces import acceptance, collect_rounds
 from specjax.runtime.errors import UserError
-from specjax.verification.fitted import Fitted
+from specjax.verification.fitted import FittedReader
 from specjax.verification.rollback import Rollback
 from specjax.verification.speculative_sampling import SpeculativeSampling
 
@@ -161,7 +161,9 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_branch_has_its_rounds_tokens_and_calls(case, widths):
     strategy, pair, expected, tokens, counts = case
-    out = decoded(pair, dataclasses.replace(strategy, reader=Fitted(widths) if widths else None))
+    out = decoded(
+        pair, dataclasses.replace(strategy, reader=FittedReader(widths) if widths else None)
+    )
     assert rounds(out) == expected
     assert texts(out) == [list(tokens)]
     assert calls(out) == counts
@@ -397,7 +399,7 @@ def test_a_config_spells_all_of_it():
         temperature=1.0,
         top_p=0.8,
         numbers=(("fallback", 0.6), ("rollback", math.inf)),
-        reader=Fitted((0, 1, 3, 5)),
+        reader=FittedReader((0, 1, 3, 5)),
     )
     assert made.target_widths == (0, 1, 3, 5)
     assert made == same and not made.lossless

@@ -18,7 +18,7 @@ from parallel_heads import random_heads
 from scripted import PrefixModel, prefix_params
 
 import specjax
-from specjax.contracts.catching_up import catch_up, catch_up_runs
+from specjax.contracts.catching_up import catch_up, count_catch_up_runs
 from specjax.contracts.context import Context, Options
 from specjax.contracts.env import Bound
 from specjax.data.corpus import Corpus
@@ -35,16 +35,16 @@ from specjax.drafting.nothing import Nothing
 from specjax.drafting.suffix import Suffix
 from specjax.drafting.uniform import Uniform
 from specjax.models.t5 import T5, T5Config
-from specjax.sampling import sampling
+from specjax.sampling import make_sampling
 from specjax.selection import switching
 from specjax.selection.arms import Arm
 from specjax.selection.choosing import ByChance
 from specjax.selection.selected import Selected
 from specjax.selection.switched import Switched
 from specjax.training.ngram import fit
-from specjax.verification.fitted import Fitted
+from specjax.verification.fitted import FittedReader
 from specjax.verification.lenient import Lenient
-from specjax.verification.whole import Resumed, Whole
+from specjax.verification.whole import ResumedReader, WholeReader
 
 V, EOS = 12, 1
 CONFIG = T5Config(
@@ -89,14 +89,14 @@ STRATEGIES = {
     "hot": Strategy(Neural(2), temperature=1.5),
     "confidence": Strategy(Neural(4, confidence="confidence"), numbers=(("confidence", 0.3),)),
     "break_even": Strategy(
-        Neural(4, adapt=BREAK_EVEN), numbers=(("cost", 0.2),), reader=Fitted((1, 2, 4))
+        Neural(4, adapt=BREAK_EVEN), numbers=(("cost", 0.2),), reader=FittedReader((1, 2, 4))
     ),
     "exit": Strategy(EarlyExit(3, exit=1)),
     "exit_drafted": Strategy(
         EarlyExit(4, exit=1, confidence="confidence"),
         temperature=1.0,
         numbers=(("confidence", 0.3),),
-        reader=Fitted((0, 1, 3, 4), Resumed(1)),
+        reader=FittedReader((0, 1, 3, 4), ResumedReader(1)),
     ),
     "sampled": Strategy(Neural(3), temperature=1.0),
     # Lenient enough for most drafts to stand: the trunk is then as far behind as it ever is.
@@ -139,22 +139,22 @@ STRATEGIES = {
     "selected": Strategy(
         Selected(
             (
-                Arm("small", Neural(3), Whole()),
-                Arm("exit", EarlyExit(2, exit=1), Resumed(1)),
-                Arm("tiny", Neural(2, "little"), Whole()),
+                Arm("small", Neural(3), WholeReader()),
+                Arm("exit", EarlyExit(2, exit=1), ResumedReader(1)),
+                Arm("tiny", Neural(2, "little"), WholeReader()),
             ),
             ByChance(),
         ),
-        reader=Fitted((2, 3)),
+        reader=FittedReader((2, 3)),
     ),
     "switched": Strategy(
         Switched(
             (
-                Arm("none", Nothing(), Whole()),
-                Arm("small", Neural(3), Whole()),
-                Arm("exit", EarlyExit(2, exit=1), Resumed(1)),
-                Arm("tiny", Neural(2, "little"), Whole()),
-                Arm("small_confident", Neural(2, confidence="confidence"), Whole()),
+                Arm("none", Nothing(), WholeReader()),
+                Arm("small", Neural(3), WholeReader()),
+                Arm("exit", EarlyExit(2, exit=1), ResumedReader(1)),
+                Arm("tiny", Neural(2, "little"), WholeReader()),
+                Arm("small_confident", Neural(2, confidence="confidence"), WholeReader()),
             ),
             (1, 3),
             thompson=True,
@@ -166,7 +166,7 @@ STRATEGIES = {
             *switching.DEFAULTS.items(),
             ("explore", 3.0),
         ),
-        reader=Fitted((0, 1, 2, 3)),
+        reader=FittedReader((0, 1, 2, 3)),
     ),
 }
 
@@ -245,7 +245,7 @@ def test_the_first_call_of_a_drafter_feeds_all_that_it_lacks():
     opening = strategy.drafter.spec.calls[0].tokens
     lacking = []
     for _, state in audited_rounds(strategy, models, params):
-        assert not np.any(catch_up_runs(state.caches["drafter"], state.context, opening))
+        assert not np.any(count_catch_up_runs(state.caches["drafter"], state.context, opening))
         lacking += (state.context.length - state.caches["drafter"].length).tolist()
     assert max(lacking) == 2  # else no draft stood whole
 
@@ -307,7 +307,7 @@ def test_a_model_that_lags_far_behind_catches_up():
     committed = jnp.array([1, 30, 17, 25])
     pointer = jnp.array([0, 3, 16, 9])
     active = jnp.array([True, True, True, False])
-    options = Options(sampling(0.0), {})
+    options = Options(make_sampling(0.0), {})
     first = jnp.ones(4, jnp.int32)
     most = jnp.where(active, 3, 0)
     context = Context(

@@ -55,7 +55,7 @@ def test_the_threshold_decays_with_the_place_in_the_text(decay, threshold, tau, 
     rows = jnp.array([7, 7, 7])
     options = calm(threshold, tau, decay=decay).options()
     place = Place(rows, rows + 20, rows + jnp.array([0, 5, 19]), options)
-    np.testing.assert_allclose(Calm(decay=decay).least_confidence(place), expected, atol=1e-5)
+    np.testing.assert_allclose(Calm(decay=decay).compute_threshold(place), expected, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -232,6 +232,6 @@ def test_settings_out_of_range_are_refused(how, named):
 
 def test_calm_with_a_drafter_is_refused():
     models = (("target", MODELS["t5"]), ("drafter", MODELS["t5"]))
-    with pytest.raises(ValueError, match="CALM decodes alone"):
+    with pytest.raises(ValueError, match="decodes without drafts"):
         Decoder(models, Neural(2), SpeculativeSampling(), 4, reader=Calm())
     assert not calm(0.9).lossless and not calm(0.9).autoregressive and Strategy().autoregressive

@@ -25,7 +25,7 @@ from specjax.drafting.matrix import GREEDY, SAMPLED, Cascade
 from specjax.drafting.ngram import Bigram
 from specjax.runtime.programs import release_programs
 from specjax.training.ngram import fit
-from specjax.verification.fitted import Fitted
+from specjax.verification.fitted import FittedReader
 from specjax.verification.lenient import Lenient
 from specjax.verification.speculative_sampling import SpeculativeSampling
 
@@ -108,7 +108,7 @@ def test_a_greedy_cascade_says_what_the_target_says(seed, alone):
 def test_the_target_may_look_no_further_than_the_draft(alone):
     drafter = cascade(("large", "small"), ((2, 0), (0, 2)), "lenience")
     strategy = Strategy(
-        drafter, numbers=(("lenience", 0.2),), reader=Fitted().around(drafter.spec, None)
+        drafter, numbers=(("lenience", 0.2),), reader=FittedReader().adapt_to(drafter.spec, None)
     )
     assert texts(run(MODELS, PARAMS, strategy, PROMPTS, LIMIT)) == alone
 

@@ -31,8 +31,8 @@ from specjax.drafting.ngram import Bigram
 from specjax.drafting.nothing import Nothing
 from specjax.sampling import adjust, draw
 from specjax.training.ngram import fit
-from specjax.verification.fitted import Fitted
-from specjax.verification.speculative_sampling import SpeculativeSampling, sampled_match
+from specjax.verification.fitted import FittedReader
+from specjax.verification.speculative_sampling import SpeculativeSampling, match_by_sampling
 
 V, LENGTH = 5, 3
 EOS = 1
@@ -88,7 +88,9 @@ def strategy(drafter, rule, settings) -> Strategy:
     temperature, top_k, top_p = settings
     numbers = (("confidence", 0.45), ("entropy", 1.3), ("cost", 0.3), ("verification", 0.1))
     reader = (
-        Fitted().around(drafter.spec, None) if getattr(drafter, "adapt", FIXED) != FIXED else None
+        FittedReader().adapt_to(drafter.spec, None)
+        if getattr(drafter, "adapt", FIXED) != FIXED
+        else None
     )
     return Strategy(drafter, rule, temperature, top_k, top_p, numbers, reader)
 
@@ -117,7 +119,7 @@ class ResidualIsTheTarget(SpeculativeSampling):
 
     def judge(self, draft, reading, options, keys):
         p = adjust(reading.logits, options.sampling)
-        verdict = sampled_match(draft, p, 1.0, keys)
+        verdict = match_by_sampling(draft, p, 1.0, keys)
         own = draw(keys, pick(p, verdict.accepted))
         return make_verdict(draft, verdict.accepted, own, verdict.overlap)
 
@@ -127,7 +129,7 @@ class AcceptsEverything(SpeculativeSampling):
     """Wrong on purpose: every drafted token stands."""
 
     def judge(self, draft, reading, options, keys):
-        verdict = sampled_match(draft, adjust(reading.logits, options.sampling), 1.0, keys)
+        verdict = match_by_sampling(draft, adjust(reading.logits, options.sampling), 1.0, keys)
         own = pick(verdict.tokens, verdict.accepted)
         return make_verdict(draft, draft.length, own, verdict.overlap)
 
@@ -223,7 +225,7 @@ def test_the_seed_decides_the_output():
 
 def test_the_width_of_verification_changes_no_sampled_token():
     whole = strategy(Neural(3), SpeculativeSampling(), SETTINGS["plain"])
-    fitting = dataclasses.replace(whole, reader=Fitted((1, 3)))
+    fitting = dataclasses.replace(whole, reader=FittedReader((1, 3)))
     # Alone, so that a call is as narrow as the row's own draft.
     for seed in range(20):
         one, other = (run(MODELS, PARAMS, s, [SOURCE], LENGTH, seed=seed) for s in (whole, fitting))

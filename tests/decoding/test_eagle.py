@@ -29,7 +29,7 @@ from specjax.drafting.eagle import Eagle
 from specjax.drafting.neural import Neural
 from specjax.selection.arms import Arm
 from specjax.selection.switched import Switched
-from specjax.verification.whole import Whole
+from specjax.verification.whole import WholeReader
 
 LENGTH = 3
 KINDS = pytest.mark.parametrize("kind", ONE_FAST)
@@ -155,7 +155,7 @@ def test_a_tree_needs_no_more_children_than_ids_that_are_drafted():
 
 
 def test_an_arm_of_single_rounds_must_not_read_the_target():
-    arms = (Arm("features", Eagle(2), Whole()),)
+    arms = (Arm("features", Eagle(2), WholeReader()),)
     with pytest.raises(ValueError, match="arm 'features' reads the target's states"):
         Switched(arms, (1,))
 

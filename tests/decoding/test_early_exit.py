@@ -18,9 +18,9 @@ from specjax.drafting.adaptive_length import BREAK_EVEN
 from specjax.drafting.bild import Bild
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
-from specjax.verification.fitted import Fitted
+from specjax.verification.fitted import FittedReader
 from specjax.verification.speculative_sampling import SpeculativeSampling
-from specjax.verification.whole import Resumed
+from specjax.verification.whole import ResumedReader
 
 LIMIT = 14
 
@@ -38,7 +38,7 @@ STRATEGIES = {
     "drafted": Strategy(
         EarlyExit(4, exit=1, adapt=BREAK_EVEN),
         numbers=(("cost", 0.2),),
-        reader=Fitted((1, 3, 4), Resumed(1)),
+        reader=FittedReader((1, 3, 4), ResumedReader(1)),
     ),
     # Every token that is not the target's own is dropped.
     "bild": bild(0.3, 0.0, length=4, verify_eos=True),

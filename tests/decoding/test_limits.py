@@ -24,7 +24,7 @@ from specjax.drafting.ngram import Bigram
 from specjax.drafting.uniform import Uniform
 from specjax.selection.strategies import make_switched
 from specjax.training.ngram import fit
-from specjax.verification.fitted import Fitted
+from specjax.verification.fitted import FittedReader
 from specjax.verification.lenient import Lenient
 
 V, EOS, LONGEST = 9, 1, 16
@@ -54,7 +54,7 @@ STRATEGIES = {
     "neural": speculative(4),
     "confidence": Strategy(Neural(5, confidence="confidence"), numbers=(("confidence", 0.5),)),
     "acceptance": Strategy(Neural(5, adapt=ACCEPTANCE)),
-    "break_even": Strategy(Neural(5, adapt=BREAK_EVEN), reader=Fitted((1, 3, 5))),
+    "break_even": Strategy(Neural(5, adapt=BREAK_EVEN), reader=FittedReader((1, 3, 5))),
     "lenient": Strategy(Neural(4), Lenient(), numbers=(("lenience", 0.3),)),
     "tree": Strategy(Neural(widths=(2, 1, 2))),
     "likeliest": Strategy(Neural(widths=(2, 2, 1), nodes=6)),

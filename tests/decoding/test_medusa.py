@@ -12,7 +12,7 @@ from specjax.contracts.env import Env
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.drafting.medusa import Medusa
 from specjax.selection.strategies import make_switched
-from specjax.verification.whole import Tree, Whole
+from specjax.verification.whole import TreeReader, WholeReader
 
 LIMIT, ROWS = 12, 20_000
 SOURCE = (3, 2, 4, 2)
@@ -89,10 +89,12 @@ def test_rules_that_know_chains_only_are_refused():
 
 
 def test_a_reader_of_chains_is_refused():
-    with pytest.raises(ValueError, match=r"reader is Whole\(.*must be one of trees, as the drafts"):
-        Strategy(Medusa(widths=(2,)), reader=Whole())
+    with pytest.raises(
+        ValueError, match=r"reader is WholeReader\(.*must be one of trees, as the drafts"
+    ):
+        Strategy(Medusa(widths=(2,)), reader=WholeReader())
     with pytest.raises(ValueError, match="it must be one of chains"):
-        Strategy(reader=Tree())
+        Strategy(reader=TreeReader())
 
 
 def test_a_tree_is_no_arm():

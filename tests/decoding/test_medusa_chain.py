@@ -24,7 +24,7 @@ from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.runtime.errors import UserError
-from specjax.sampling import sampling
+from specjax.sampling import make_sampling
 from specjax.verification.block import BlockVerification
 
 V, EOS, D, LENGTH = 11, 1, 12, 3
@@ -88,7 +88,7 @@ def make_context(settings) -> Context:
         limit=jnp.array(LIMITS, jnp.int32),
         most=jnp.where(jnp.array(ACTIVE), jnp.minimum(jnp.array(LIMITS) - length, LENGTH), 0),
         active=jnp.array(ACTIVE),
-        options=Options(sampling(*settings), {}),
+        options=Options(make_sampling(*settings), {}),
     )
 
 

@@ -161,7 +161,7 @@ class LikeliestDraws(Neural):
     def propose(self, env, caches, memory, context, keys):
         whole = dataclasses.replace(self, nodes=0)
         draft, *rest = Neural.propose(whole, env, caches, memory, context, keys)
-        score = jnp.log(draft.distribution.categorical(5).of(draft.tokens))
+        score = jnp.log(draft.distribution.categorical(5).prob(draft.tokens))
         parents = jnp.maximum(draft.parents, 0)
         score += jnp.where(draft.parents < 0, 0.0, jnp.take_along_axis(score, parents, axis=1))
         cut = select_most_probable(draft, score, self.nodes)

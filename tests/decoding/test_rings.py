@@ -30,12 +30,12 @@ from specjax.models.base import Cache
 from specjax.models.caches import Ring
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
-from specjax.sampling import sampling
+from specjax.sampling import make_sampling
 from specjax.selection import switching
 from specjax.selection.arms import Arm
 from specjax.selection.switched import Switched
 from specjax.verification.lenient import Lenient
-from specjax.verification.whole import Resumed, Whole
+from specjax.verification.whole import ResumedReader, WholeReader
 
 V, LIMIT, LAG = 12, 60, 4
 GOLDEN = Path(__file__).parents[1] / "golden" / "mistral"
@@ -53,10 +53,10 @@ MODELS = tuple(
 )
 PROMPTS = [[3, 4, 5, 6, 7, 8, 9, 2, 3, 4], [6], [7, 8, 9, 2, 3, 4], [2, 2]]
 ARMS = (
-    Arm("none", Nothing(), Whole()),
-    Arm("small", Neural(3), Whole()),
-    Arm("exit", EarlyExit(2, exit=1), Resumed(1)),
-    Arm("tiny", Neural(2, "little"), Whole()),
+    Arm("none", Nothing(), WholeReader()),
+    Arm("small", Neural(3), WholeReader()),
+    Arm("exit", EarlyExit(2, exit=1), ResumedReader(1)),
+    Arm("tiny", Neural(2, "little"), WholeReader()),
 )
 SWITCHED = (("costs", (0.0, 0.1, 0.2, 0.1)), *switching.DEFAULTS.items(), ("explore", 3.0))
 STRATEGIES = {
@@ -149,7 +149,7 @@ def cache_sizes(state) -> list[list[int]]:
 def make_context(tokens: jax.Array, length: jax.Array, active: jax.Array) -> Context:
     nothing, first = tokens[:, :0], jnp.zeros_like(length)
     most = jnp.where(active, 3, 0)
-    options = Options(sampling(0.0), {})
+    options = Options(make_sampling(0.0), {})
     return Context(nothing, first, tokens, length, first, length + 5, most, active, options)
 
 

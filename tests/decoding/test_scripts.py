@@ -11,7 +11,7 @@ from specjax.decoding.strategy import Strategy
 from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN
 from specjax.drafting.neural import Neural
 from specjax.drafting.nothing import Nothing
-from specjax.verification.fitted import Fitted
+from specjax.verification.fitted import FittedReader
 
 TARGET = (5, 6, 7, 8, 5, 6, 7, 8)
 PARAMS = {"target": {}, "drafter": {}}
@@ -141,7 +141,7 @@ def test_a_draft_ends_where_its_chance_no_longer_pays_for_another_token():
 )
 def test_the_target_looks_no_further_than_the_longest_draft(limit):
     script = (*TARGET[:2], 9, *TARGET[3:])
-    strategy = Strategy(Neural(4), reader=Fitted((0, 1, 4)))
+    strategy = Strategy(Neural(4), reader=FittedReader((0, 1, 4)))
     whole = Strategy(Neural(4))
     out = decode(ScriptModel(TARGET), ScriptModel(script), strategy, limit)
     assert texts(out) == texts(decode(ScriptModel(TARGET), ScriptModel(script), whole, limit))
@@ -150,8 +150,8 @@ def test_the_target_looks_no_further_than_the_longest_draft(limit):
 
 
 def test_widths_must_rise_to_the_drafters():
-    with pytest.raises(ValueError, match="they must rise to the drafter's, 4"):
-        Strategy(Neural(4), reader=Fitted((1, 2)))
+    with pytest.raises(ValueError, match="must be ascending up to the drafter's, 4"):
+        Strategy(Neural(4), reader=FittedReader((1, 2)))
 
 
 def test_a_row_with_no_budget_decodes_nothing():

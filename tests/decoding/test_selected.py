@@ -27,13 +27,13 @@ from specjax.drafting.nothing import Nothing
 from specjax.loading import LoadedModel
 from specjax.models.t5 import T5, T5Config
 from specjax.runtime.errors import UserError
-from specjax.sampling import sampling
+from specjax.sampling import make_sampling
 from specjax.selection.arms import ARM, Arm
 from specjax.selection.choosing import ByChance, ByPolicy, ByRule, Given
 from specjax.selection.selected import Selected
 from specjax.selection.strategies import make_selected as selected_of
-from specjax.verification.fitted import Fitted
-from specjax.verification.whole import Resumed, Whole
+from specjax.verification.fitted import FittedReader
+from specjax.verification.whole import ResumedReader, WholeReader
 
 V, LIMIT, EOS = 7, 12, 1
 PROMPTS = [[3, 2, 4, 2], [5], [6, 2, 6], [2, 2], [4, 5, 6], [3, 3, 3]]
@@ -52,11 +52,11 @@ def like(seed: int, noise: float):
 
 PARAMS = {"target": TARGET, "near": like(2, 0.15)}
 ARMS = (
-    Arm("none", Nothing(), Whole()),
-    Arm("near", Neural(3, "near"), Whole()),
-    Arm("copy", PromptLookup(2), Fitted((0, 2))),
+    Arm("none", Nothing(), WholeReader()),
+    Arm("near", Neural(3, "near"), WholeReader()),
+    Arm("copy", PromptLookup(2), FittedReader((0, 2))),
 )
-SELECTED = Strategy(Selected(ARMS, Given()), reader=Fitted((0, 2, 3)))
+SELECTED = Strategy(Selected(ARMS, Given()), reader=FittedReader((0, 2, 3)))
 
 
 def named(model) -> tuple:
@@ -190,7 +190,7 @@ def choose(chooser, tree, embedding, seed: int = 0):
     """Arms [B] that a chooser names for embeddings [B, D]."""
     keys = jax.random.split(jax.random.key(seed), len(embedding))
     params = dict.fromkeys(chooser.tables, tree)
-    return chooser.choose(params, embedding, Options(sampling(0.0), {}), keys, len(ARMS))
+    return chooser.choose(params, embedding, Options(make_sampling(0.0), {}), keys, len(ARMS))
 
 
 def test_a_greedy_policy_takes_the_largest_logit():
@@ -252,14 +252,14 @@ def test_a_rule_may_read_a_state_that_changes_between_calls():
 # Early exits
 
 EXITS = (
-    Arm("none", Nothing(), Whole()),
-    Arm("exit_1", EarlyExit(3, exit=1), Resumed(1)),
-    Arm("exit_2", EarlyExit(2, exit=2), Resumed(2)),
+    Arm("none", Nothing(), WholeReader()),
+    Arm("exit_1", EarlyExit(3, exit=1), ResumedReader(1)),
+    Arm("exit_2", EarlyExit(2, exit=2), ResumedReader(2)),
 )
 assert DEPTH == 3
 
 
-STRATEGY = Strategy(Selected(EXITS, Given()), reader=Fitted((0, 2, 3)))
+STRATEGY = Strategy(Selected(EXITS, Given()), reader=FittedReader((0, 2, 3)))
 
 
 def exiting(kind: str, prompts, arms):
@@ -304,7 +304,7 @@ def test_sampling_with_arms_side_by_side_keeps_the_target_law(settings, rows):
     models = tuple((name, MODEL) for name in NAMES)
     distribution = sequence_distribution(MODEL, TARGET, (3, 2, 4, 2), (0,), LENGTH, settings)
     strategy = Strategy(
-        Selected(ARMS, ByChance()), SELECTED.rule, *settings, reader=Fitted((0, 2, 3))
+        Selected(ARMS, ByChance()), SELECTED.rule, *settings, reader=FittedReader((0, 2, 3))
     )
     out = run(models, PARAMS, strategy, [(3, 2, 4, 2)] * rows, LENGTH, seed=7)
     assert len(np.unique(np.asarray(out.trace.column(ARM))[:, 0])) == len(ARMS)

@@ -14,8 +14,8 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 import specjax
+from specjax.contracts.decoder_prefix import prefill
 from specjax.contracts.env import Bound
-from specjax.contracts.opening import prefill
 from specjax.hf import huggingface
 from specjax.hf.extractor import load_extractor
 from specjax.hf.shared_tokens import in_vocabulary_of, shared_tokens

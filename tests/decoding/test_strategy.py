@@ -13,9 +13,9 @@ from specjax.runtime.errors import UserError
 from specjax.selection.strategies import make_switched
 from specjax.verification.block import BlockVerification
 from specjax.verification.calm import Calm
-from specjax.verification.fitted import Fitted
+from specjax.verification.fitted import FittedReader
 from specjax.verification.speculative_sampling import SpeculativeSampling
-from specjax.verification.whole import Whole
+from specjax.verification.whole import WholeReader
 
 NEURAL = {"drafter": "neural", "length": 6}
 
@@ -27,7 +27,7 @@ def test_an_adaptive_drafter_has_its_numbers_traced():
     numbers = made.options().numbers
     assert float(numbers["cost"]) == pytest.approx(0.1)
     assert float(numbers["verification"]) == running.DEFAULTS["verification"]
-    assert made.reader == Whole()
+    assert made.reader == WholeReader()
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_arms_share_the_rule_of_one_that_drafts():
     ],
 )
 def test_a_fitting_verification_feeds_powers_of_two(spec, widths):
-    assert from_config("mine", {**spec, "reader": "fitted"}).reader == Fitted(widths)
+    assert from_config("mine", {**spec, "reader": "fitted"}).reader == FittedReader(widths)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_an_early_exit_and_calm_are_spelled_by_their_fields():
         ({"reader": "calm", "threshold": 0.9, "measure": "luck"}, "mine.measure is 'luck'; it"),
         (
             {"reader": "calm", "threshold": 0.9, "drafter": "early_exit", "length": 3, "exit": 1},
-            "mine: reader is 'calm', and CALM decodes alone; drafter must be 'none', not one that",
+            "mine: reader is 'calm', which decodes without drafts; drafter must be 'none'",
         ),
     ],
 )

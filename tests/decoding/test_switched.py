@@ -27,8 +27,8 @@ from specjax.selection import switching
 from specjax.selection.arms import ARM, Arm
 from specjax.selection.switched import Switched
 from specjax.theory.speculative import expected_tokens
-from specjax.verification.fitted import Fitted
-from specjax.verification.whole import Whole
+from specjax.verification.fitted import FittedReader
+from specjax.verification.whole import WholeReader
 
 NUMBERS = {
     "acceptance": 0.6,
@@ -88,9 +88,9 @@ TEXT = tuple(5 + place % 4 for place in range(LONG))
 WRONG = (9,) * LONG
 SCRIPTED = tuple((name, TracedScript()) for name in ("target", "first", "second"))
 ARMS = (
-    Arm("none", Nothing(), Whole()),
-    Arm("first", Neural(3, "first"), Whole()),
-    Arm("second", Neural(3, "second"), Whole()),
+    Arm("none", Nothing(), WholeReader()),
+    Arm("first", Neural(3, "first"), WholeReader()),
+    Arm("second", Neural(3, "second"), WholeReader()),
 )
 
 
@@ -106,7 +106,7 @@ def scripts(**texts: tuple[int, ...]):
 def switched(lengths=(1, 3), **changes) -> Strategy:
     values = {"costs": (0.0, 0.1, 0.1), **switching.DEFAULTS, **changes}
     return Strategy(
-        Switched(ARMS, lengths), numbers=tuple(values.items()), reader=Fitted((0, 1, 3))
+        Switched(ARMS, lengths), numbers=tuple(values.items()), reader=FittedReader((0, 1, 3))
     )
 
 
@@ -172,9 +172,9 @@ SOURCE = (3, 2, 4, 2)
 MODEL = PrefixModel(V, eos=(EOS,))
 PREFIX = {"target": prefix_params(V, 1), "drafter": prefix_params(V, 2, scale=0.7)}
 SAMPLED_ARMS = (
-    Arm("none", Nothing(), Whole()),
-    Arm("neural", Neural(3), Whole()),
-    Arm("copy", PromptLookup(2), Whole()),
+    Arm("none", Nothing(), WholeReader()),
+    Arm("neural", Neural(3), WholeReader()),
+    Arm("copy", PromptLookup(2), WholeReader()),
 )
 
 
@@ -183,7 +183,7 @@ def p_value(drafter: Switched, settings, rows: int) -> tuple[float, np.ndarray]:
     models = (("target", MODEL), ("drafter", MODEL))
     values = {**switching.DEFAULTS, "explore": 2.0, "acceptance": 0.5}
     costs = ("costs", (0.0, 0.2, 0.1))
-    numbers, reader = (costs, *values.items()), Fitted((0, 1, 2, 3))
+    numbers, reader = (costs, *values.items()), FittedReader((0, 1, 2, 3))
     strategy = Strategy(drafter, Strategy().rule, *settings, numbers, reader)
     out = run(models, PREFIX, strategy, [SOURCE] * rows, LENGTH, seed=7)
     distribution = sequence_distribution(MODEL, PREFIX["target"], SOURCE, (0,), LENGTH, settings)

@@ -89,4 +89,4 @@ def test_sampling_keeps_the_law_under_the_rules():
 
 def test_a_target_that_does_not_listen_writes_no_times():
     with pytest.raises(ValueError, match="only a speech model writes timestamps"):
-        Timestamps(True).of_model(MODEL, ())
+        Timestamps(True).bind_model(MODEL, ())

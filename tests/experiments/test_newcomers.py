@@ -123,8 +123,10 @@ def test_fields_of_a_newcomer_are_checked_as_all_others(newcomers, pair):
 
 
 def test_newcomers_stand_in_help_and_in_the_tables(newcomers):
-    words = reference.help_text(OBJECTIVES, TASKS, METRICS)
+    words = reference.format_help(OBJECTIVES, TASKS, METRICS)
     assert "focal: Cross-entropy that looks away" in words
     assert "focus: power of the probability missed; a number of at least 0 (default 2)" in words
-    assert "| `echo` | A line that is to be said again. | first_letter |" in reference.table(TASKS)
-    assert "| `first_letter` | Outputs that begin" in reference.table(METRICS)
+    assert "| `echo` | A line that is to be said again. | first_letter |" in reference.format_table(
+        TASKS
+    )
+    assert "| `first_letter` | Outputs that begin" in reference.format_table(METRICS)

@@ -15,7 +15,7 @@ from specjax.experiments.decode import pricing
 from specjax.experiments.decode.guides import NoGuide
 from specjax.measuring.cost import TRIALS, Costs
 from specjax.measuring.in_place import TOKENS, Work
-from specjax.verification.invariant import Invariant
+from specjax.verification.invariant import InvariantReader
 
 FIXED, ROUND = 0.005, {"alone": 0.002, "drafts": 0.004}
 """Seconds of a decode without new tokens, and of a round."""
@@ -97,7 +97,7 @@ def test_rounds_are_priced_without_what_a_text_costs_once(monkeypatch):
 
 
 def test_nothing_is_decoded_where_nothing_can_be_predicted(monkeypatch):
-    clock = Clock(monkeypatch, reader=Invariant(3))
+    clock = Clock(monkeypatch, reader=InvariantReader(3))
     given = batches(1)
     times = pricing.Pricing(clock.job, given, clock.timed)
     times.take(given[0])

@@ -48,7 +48,7 @@ def test_the_default_shapes_have_their_nodes(heat):
 @pytest.mark.parametrize("heat", ["0", "1"])
 def test_chains_and_trees_are_of_one_kind(kind, heat):
     strategies = load_strategies(get_config(f"{heat},{kind}"))
-    names = {DRAFTERS.name_of(type(s.drafter)) for s in strategies.values()} - {"none"}
+    names = {DRAFTERS.get_name(type(s.drafter)) for s in strategies.values()} - {"none"}
     assert names == {KINDS[kind].drafter}
     assert list(load_strategies(get_config(f"{heat},{kind},wide")))[-1] == "wide"
     if kind in ("medusa", "hydra"):

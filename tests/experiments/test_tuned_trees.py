@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from told_rounds import rounds
 
-from specjax.contracts.tree import depths_and_ranks
+from specjax.contracts.tree import compute_depths_and_ranks
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.neural import Neural
 from specjax.experiments.config.defaults import neural_spec
@@ -39,7 +39,7 @@ def test_of_every_doubling_the_fastest_tree_that_branches_is_run():
     calls = np.array([0.3, 0.2, 0.3, 0.4, 0.5]) / 2.0 + 0.05
     reading = [PRICES.milliseconds("target", n + 1) / 2.0 + 0.1 * n for n in range(9)]
     for tree in found:
-        assert max(depths_and_ranks(tree.parents)[1]) > 0
+        assert max(compute_depths_and_ranks(tree.parents)[1]) > 0
         endless = expected_tokens(deepened(RANKS), tree.parents)
         assert tree.tokens == pytest.approx(1 / (1 / endless + 0.04 * (1 - 1 / endless)))
         speedup = tree_improvement(deepened(RANKS), tree.parents, calls, reading)

@@ -35,7 +35,7 @@ from specjax.measuring.walltime import ALONE, Priced, predict_speedups
 from specjax.runtime.files import replacing, write_json
 from specjax.theory.speculative import walltime_improvement
 from specjax.theory.trees import tree_improvement
-from specjax.verification.whole import Whole
+from specjax.verification.whole import WholeReader
 
 STATS = Statistics(
     tokens=30, rounds=10, drafted=40, accepted=20, tested=25, overlap=19.0,
@@ -232,8 +232,10 @@ def test_sparse_costs_time_widths_that_double_and_the_widest():
     assert sparse.step["target"].keys() == {1, 2, 4, 8, 11}
     assert sparse.step["drafter"] == pytest.approx(whole.step["drafter"])
     assert [
-        sparse.verification_ms({width: 1}, Whole(), "target") for width in widths
-    ] == pytest.approx([whole.verification_ms({width: 1}, Whole(), "target") for width in widths])
+        sparse.verification_ms({width: 1}, WholeReader(), "target") for width in widths
+    ] == pytest.approx(
+        [whole.verification_ms({width: 1}, WholeReader(), "target") for width in widths]
+    )
 
 
 def test_costs_are_told_as_ratios_to_the_one_token_steps():

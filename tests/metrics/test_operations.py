@@ -28,7 +28,7 @@ from specjax.models.shapes import parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.theory.operations import decoder_call, output_layer, start
 from specjax.verification.calm import SATURATION, SOFTMAX, Calm
-from specjax.verification.whole import Resumed, Whole
+from specjax.verification.whole import ResumedReader, WholeReader
 
 MODELS = {
     "t5": T5(
@@ -106,7 +106,7 @@ def recomputing() -> float:
 def test_verifying_on_states_spares_the_layers_that_drafted(exit, expected, recomputing):
     """Each of six layers has 2.06M weights that a call uses, the output layer 3.07M."""
     whole = decoder_call(transformer_shape(SIX), FED, 20, PROMPT)
-    part = part_shape(SIX, Resumed(exit).call("target", FED - 1))
+    part = part_shape(SIX, ResumedReader(exit).make_call("target", FED - 1))
     saved = 1 - decoder_call(part, FED, 20, PROMPT).flops / whole.flops
     assert saved == pytest.approx(expected, abs=0.002)
     measured = 1 - compiled_flops(SIX, FED, exit) / recomputing
@@ -136,13 +136,13 @@ PAIR = {"target": MODELS["t5"], "drafter": MODELS["t5, two matrices"]}
 
 def test_a_round_without_review_costs_the_target_nothing():
     ended = dataclasses.replace(rounds([6, 3]), reviewed=np.array([[True, False], [True, False]]))
-    found = operations(ended, PROMPTS, Neural(3), PAIR, {}, "target", Whole())
+    found = operations(ended, PROMPTS, Neural(3), PAIR, {}, "target", WholeReader())
     calls = decoder_call(transformer_shape(PAIR["target"]), 4, np.array([0, 0]), np.array([7, 5]))
     assert found["target"]["flops"] == pytest.approx(calls.flops.sum() / 7)
 
 
 def test_the_target_pays_for_rejected_tokens_and_reads_its_weights_once_a_call():
-    found = operations(rounds([6, 3]), PROMPTS, Neural(3), PAIR, {}, "target", Whole())
+    found = operations(rounds([6, 3]), PROMPTS, Neural(3), PAIR, {}, "target", WholeReader())
     shape = transformer_shape(PAIR["target"])
     calls = decoder_call(shape, 4, np.array([0, 4, 0]), np.array([7, 7, 5]))
     assert found["target"]["flops"] == pytest.approx(calls.flops.sum() / 7)
@@ -150,7 +150,7 @@ def test_the_target_pays_for_rejected_tokens_and_reads_its_weights_once_a_call()
 
 
 def test_a_neural_drafter_feeds_two_tokens_and_then_one_at_a_time():
-    found = operations(rounds([6, 3]), PROMPTS, Neural(3), PAIR, {}, "target", Whole())
+    found = operations(rounds([6, 3]), PROMPTS, Neural(3), PAIR, {}, "target", WholeReader())
     shape = transformer_shape(PAIR["drafter"])
     opening = decoder_call(shape, 2, np.array([0, 3, 0]), np.array([7, 7, 5]), 1)
     later = decoder_call(shape, 1, np.array([1, 2, 5, 6, 1, 2]), np.array([7] * 4 + [5] * 2))
@@ -168,7 +168,9 @@ def test_a_neural_drafter_feeds_two_tokens_and_then_one_at_a_time():
 def test_parallel_heads_cost_one_wide_call_and_their_networks():
     heads = random_heads(4, PAIR["drafter"].config.d_model, seed=0)
     block = Medusa(3)
-    found = operations(rounds([2, 1]), PROMPTS, block, PAIR, {"heads": heads}, "target", Whole())
+    found = operations(
+        rounds([2, 1]), PROMPTS, block, PAIR, {"heads": heads}, "target", WholeReader()
+    )
     shape = transformer_shape(PAIR["drafter"])
     calls = decoder_call(shape, 4, np.array([0, 1, 0]), np.array([7, 7, 5]), 3).total()
     networks = 3 * 2 * heads.heads.d_model * heads.heads.width  # three heads of two matrices
@@ -203,7 +205,7 @@ def test_decoding_alone_has_one_call_per_token():
         width=np.zeros((2, 2), int),
     )
     models = {"target": PAIR["target"]}
-    found = operations(baseline, PROMPTS, Nothing(), models, {}, "target", Whole())
+    found = operations(baseline, PROMPTS, Nothing(), models, {}, "target", WholeReader())
     calls = decoder_call(
         transformer_shape(PAIR["target"]), 1, np.array([0, 1, 0, 1]), np.array([7, 7, 5, 5])
     )
@@ -239,8 +241,8 @@ def test_a_guided_target_pays_for_the_text_without_its_prompt_too():
     model = MODELS["llama"]
     behind = dataclasses.replace(rounds([0, 0]), begin=PROMPTS)  # as in decoder-only rows
     given = behind, PROMPTS, PromptLookup(3)
-    own = operations(*given, {"target": model}, {}, "target", Whole())["target"]
-    both = operations(*given, {"target": Guided(model, 1.5)}, {}, "target", Whole())["target"]
+    own = operations(*given, {"target": model}, {}, "target", WholeReader())["target"]
+    both = operations(*given, {"target": Guided(model, 1.5)}, {}, "target", WholeReader())["target"]
     shape = transformer_shape(model)
     free = decoder_call(shape, 4, np.array([0, 4, 0])).total()
     assert both["flops"] == pytest.approx(own["flops"] + free.flops / 7)

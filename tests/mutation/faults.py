@@ -51,8 +51,8 @@ FAULTS = (
     Fault(
         "acceptance test turned round",
         "verification/speculative_sampling.py",
-        "leading_run(drawn * lenience * q_drafted < p_drafted, draft.length)",
-        "leading_run(drawn * lenience * q_drafted > p_drafted, draft.length)",
+        "count_leading(drawn * lenience * q_drafted < p_drafted, draft.length)",
+        "count_leading(drawn * lenience * q_drafted > p_drafted, draft.length)",
         RULES,
     ),
     Fault(
@@ -100,15 +100,15 @@ FAULTS = (
     Fault(
         "lenience applied to copied tokens",
         "verification/lenient.py",
-        "jnp.where(jnp.isfinite(scores(draft)), value, 1.0)",
-        "jnp.where(jnp.isfinite(scores(draft)), value, value)",
+        "jnp.where(jnp.isfinite(get_scores(draft)), value, 1.0)",
+        "jnp.where(jnp.isfinite(get_scores(draft)), value, value)",
         f"{RULES} {DECODING}/test_cascade.py",
     ),
     Fault(
         "rollback keeps what it should drop",
         "verification/rollback.py",
-        "return leading_run(~far | agreed, length)",
-        "return leading_run(far | agreed, length)",
+        "return count_leading(~far | agreed, length)",
+        "return count_leading(far | agreed, length)",
         f"tests/verification {DECODING}/test_bild.py",
     ),
     Fault(
@@ -136,8 +136,8 @@ FAULTS = (
     Fault(
         "entropy stops the sure instead of the unsure",
         "drafting/proposer.py",
-        "checks.append(entropy(logits) <= numbers[self.entropy])",
-        "checks.append(entropy(logits) > numbers[self.entropy])",
+        "checks.append(compute_entropy(logits) <= numbers[self.entropy])",
+        "checks.append(compute_entropy(logits) > numbers[self.entropy])",
         f"{DECODING}/test_scripts.py",
     ),
     Fault(
@@ -199,8 +199,8 @@ FAULTS = (
     Fault(
         "a fallen child leaves the target's distribution as it was",
         "verification/tree.py",
-        "fallen = jnp.where((tried & ~stands)[:, None], rest, probabilities)",
-        "fallen = probabilities",
+        "rejected = jnp.where((tried & ~accepted)[:, None], rest, probabilities)",
+        "rejected = probabilities",
         "tests/verification/test_tree.py",
     ),
     Fault(
@@ -398,8 +398,8 @@ FAULTS = (
     Fault(
         "a branch that fell leaves its node too likely to stand",
         "verification/traversal.py",
-        "jnp.where(moves, total + (1.0 - weight), 1.0)",
-        "jnp.where(moves, total + 0.9 * (1.0 - weight), 1.0)",
+        "jnp.where(changes, total + (1.0 - weight), 1.0)",
+        "jnp.where(changes, total + 0.9 * (1.0 - weight), 1.0)",
         "tests/verification/test_traversal.py",
     ),
     Fault(
@@ -869,8 +869,8 @@ FAULTS = (
     Fault(
         "settings look at a text without its last token",
         "contracts/logits_processor.py",
-        "return self.after_paths(logits, path, jnp.arange(count + 1))",
-        "return self.after_paths(logits, path, jnp.maximum(jnp.arange(count + 1) - 1, 0))",
+        "return self.process_paths(logits, path, jnp.arange(count + 1))",
+        "return self.process_paths(logits, path, jnp.maximum(jnp.arange(count + 1) - 1, 0))",
         f"{CONTRACT}/test_every_method.py -k under_settings",
     ),
     Fault(
@@ -1011,14 +1011,14 @@ FAULTS = (
     # Texts that begin with several tokens, models that listen.
     Fault(
         "what a text begins with is not fed",
-        "contracts/opening.py",
+        "contracts/decoder_prefix.py",
         "    elif prefix.shape[1] < 2:\n",
         "    elif prefix.shape[1] < 9:\n",
         "tests/decoding/test_forced.py",
     ),
     Fault(
         "every row is taken for the first language",
-        "contracts/opening.py",
+        "contracts/decoder_prefix.py",
         "best = argmax(logits[:, options])",
         "best = argmax(logits[:, options]) * 0",
         "tests/decoding/test_forced.py tests/models/test_whisper_golden.py",

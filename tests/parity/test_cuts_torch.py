@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from specjax.decoding.strategy import drawing_fields, strategy
-from specjax.sampling import adjust, sampling
+from specjax.sampling import adjust, make_sampling
 
 torch = pytest.importorskip("torch")
 
@@ -45,7 +45,9 @@ def their_distribution(logits: np.ndarray, drawn: dict[str, Any]) -> np.ndarray:
 def test_the_law_is_that_of_transformers(drawn: dict[str, Any], spread: float) -> None:
     logits = np.random.default_rng(5).normal(size=(40, 200)).astype(np.float32) * spread
     settings = strategy(**{"temperature": 1.0, **drawn}).settings
-    distribution = np.asarray(adjust(jnp.asarray(logits), sampling(**drawing_fields(settings))))
+    distribution = np.asarray(
+        adjust(jnp.asarray(logits), make_sampling(**drawing_fields(settings)))
+    )
     theirs = their_distribution(logits, drawn)
     np.testing.assert_array_equal(distribution > 0.0, theirs > 0.0)
     np.testing.assert_allclose(distribution, theirs, atol=2e-6)

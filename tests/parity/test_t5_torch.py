@@ -22,7 +22,7 @@ from specjax.hf import huggingface  # noqa: E402
 from specjax.hf.huggingface import load  # noqa: E402
 from specjax.hf.tokenizer import load_tokenizer  # noqa: E402
 from specjax.models.positions import relative_bucket  # noqa: E402
-from specjax.sampling import sampling  # noqa: E402
+from specjax.sampling import make_sampling  # noqa: E402
 from specjax.verification.speculative_sampling import SpeculativeSampling  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -91,7 +91,7 @@ def our_greedy(checkpoint: Any, source: np.ndarray, length: np.ndarray) -> list[
     keys = jax.random.split(jax.random.key(0), len(source))
     limit = jnp.full(len(source), NEW_TOKENS, jnp.int32)
     params = {"target": checkpoint.params}
-    made = generate(decoder, params, source, length, keys, limit, Options(sampling(0.0), {}))
+    made = generate(decoder, params, source, length, keys, limit, Options(make_sampling(0.0), {}))
     bounds = zip(np.asarray(made.begin), np.asarray(made.length), strict=True)
     return [np.asarray(made.tokens)[row, b:n].tolist() for row, (b, n) in enumerate(bounds)]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.sampling import adjust, sampling
+from specjax.sampling import adjust, make_sampling
 
 ROUNDING = 1e-6
 """Of a probability: the sum of a few roundings of numbers up to 1."""
@@ -42,7 +42,7 @@ def targets(size: int, digits: int) -> dict[str, np.ndarray]:
 def rounded(probs: np.ndarray, temperature: float) -> np.ndarray:
     """The same as a model has it: from logits in single precision, at a temperature."""
     logits = jnp.asarray(temperature * np.log(np.maximum(probs, 1e-300)), jnp.float32)
-    return np.asarray(adjust(logits, sampling(temperature)))
+    return np.asarray(adjust(logits, make_sampling(temperature)))
 
 
 def pairs(sizes=SMALL, all_digits=DIGITS) -> Iterator[tuple[np.ndarray, np.ndarray]]:

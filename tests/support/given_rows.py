@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.contracts.context import Context, Options
-from specjax.sampling import sampling
+from specjax.sampling import make_sampling
 
 
 def context(sources, outputs, encoder: bool, numbers: dict[str, float] | None = None) -> Context:
@@ -31,7 +31,9 @@ def context(sources, outputs, encoder: bool, numbers: dict[str, float] | None = 
         limit=begin + 30,
         most=jnp.full(batch, 30),
         active=jnp.ones(batch, bool),
-        options=Options(sampling(0.0), {n: jnp.float32(x) for n, x in (numbers or {}).items()}),
+        options=Options(
+            make_sampling(0.0), {n: jnp.float32(x) for n, x in (numbers or {}).items()}
+        ),
     )
 
 

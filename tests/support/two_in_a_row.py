@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from specjax.contracts import Rule
 from specjax.contracts.distribution import pick
 from specjax.contracts.registry import RULES
-from specjax.contracts.rule import leading_run, make_verdict
+from specjax.contracts.rule import count_leading, make_verdict
 from specjax.sampling import argmax
 
 
@@ -22,6 +22,6 @@ class TwoInARow(Rule):
 
     def judge(self, draft, reading, options, keys):
         best = argmax(reading.logits)
-        right = leading_run(draft.tokens == best[:, :-1], draft.length)
+        right = count_leading(draft.tokens == best[:, :-1], draft.length)
         accepted = right - right % 2
         return make_verdict(draft, accepted, pick(best, jnp.int32(accepted)))

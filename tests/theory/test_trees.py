@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from specjax.contracts.tree import build_regular_tree, depths_and_ranks, sort_by_level
+from specjax.contracts.tree import build_regular_tree, compute_depths_and_ranks, sort_by_level
 from specjax.theory import speculative
 from specjax.theory.trees import (
     best,
@@ -76,7 +76,7 @@ def test_what_never_stands_is_left_out():
 def test_rounds_that_are_played_give_the_expected_tokens():
     rng = np.random.default_rng(0)
     parents = best(FALLING, 7)
-    depths, ranks = depths_and_ranks(parents)
+    depths, ranks = compute_depths_and_ranks(parents)
     tokens = []
     for _ in range(20_000):
         node, depth = -1, 0

@@ -13,8 +13,8 @@ import pytest
 from specjax.contracts.distribution import Categorical
 from specjax.contracts.draft import Draft
 from specjax.verification import block
-from specjax.verification.speculative_sampling import residual as token_residual
-from specjax.verification.speculative_sampling import sampled_match
+from specjax.verification.speculative_sampling import compute_residual as token_residual
+from specjax.verification.speculative_sampling import match_by_sampling
 
 V, K = 3, 3
 TEXTS = np.array(list(itertools.product(range(V), repeat=K)))
@@ -77,7 +77,9 @@ def written(case: Case, chances: np.ndarray, weights: np.ndarray) -> dict[tuple[
     shares = accepted_chances(chances)
     for count in range(K + 1):
         rows = jnp.full((len(TEXTS),), count)
-        own = np.asarray(jax.jit(block.residual)(draft, p, jnp.asarray(weights), rows), np.float64)
+        own = np.asarray(
+            jax.jit(block.compute_residual)(draft, p, jnp.asarray(weights), rows), np.float64
+        )
         own /= own.sum(axis=1, keepdims=True)
         for row, text in enumerate(TEXTS):
             if count > case.length(text):
@@ -95,10 +97,10 @@ def written(case: Case, chances: np.ndarray, weights: np.ndarray) -> dict[tuple[
 def of_rule(case: Case) -> tuple[np.ndarray, np.ndarray]:
     """The rule's own numbers."""
     draft, p = case.draft(), case.target()
-    weights = jax.jit(block.prefix_weights)(draft, p)
-    return np.asarray(jax.jit(block.block_chances)(draft, p, weights), np.float64), np.asarray(
-        weights
-    )
+    weights = jax.jit(block.compute_prefix_weights)(draft, p)
+    return np.asarray(
+        jax.jit(block.compute_acceptance_probs)(draft, p, weights), np.float64
+    ), np.asarray(weights)
 
 
 def distance(case: Case, chances: np.ndarray, weights: np.ndarray) -> float:
@@ -176,7 +178,7 @@ def test_the_drawn_verdicts_are_as_often_as_the_chances_say():
     drawn = jax.random.randint(jax.random.key(0), (rows,), 0, len(TEXTS))
     draft = jax.tree.map(lambda x: x[drawn], case.draft())
     keys = jax.random.split(jax.random.key(1), rows)
-    verdict = jax.jit(block.block_match)(draft, case.target()[drawn], keys)
+    verdict = jax.jit(block.verify_block)(draft, case.target()[drawn], keys)
     expected = accepted_chances(of_rule(case)[0]).mean(axis=0)
     counted = np.bincount(verdict.accepted, minlength=K + 1) / rows
     np.testing.assert_allclose(counted, expected, atol=0.006)  # five standard errors
@@ -189,20 +191,22 @@ def test_certain_tokens_stand_as_often_as_one_by_one():
     p = jnp.broadcast_to(case.target()[0], (rows, K + 1, V))
     keys = jax.random.split(jax.random.key(2), rows)
     draft = Draft.chain(tokens)
-    together = np.bincount(jax.jit(block.block_match)(draft, p, keys).accepted, minlength=K + 1)
-    baseline = np.bincount(jax.jit(sampled_match)(draft, p, 1.0, keys).accepted, minlength=K + 1)
+    together = np.bincount(jax.jit(block.verify_block)(draft, p, keys).accepted, minlength=K + 1)
+    baseline = np.bincount(
+        jax.jit(match_by_sampling)(draft, p, 1.0, keys).accepted, minlength=K + 1
+    )
     np.testing.assert_allclose(together / rows, baseline / rows, atol=0.011)
 
 
 def test_an_empty_draft_leaves_the_targets_own_token():
     p = jnp.full((4, 1, V), 1 / V)
     draft = Draft.chain(jnp.zeros((4, 0), jnp.int32))
-    verdict = jax.jit(block.block_match)(draft, p, jax.random.split(jax.random.key(0), 4))
+    verdict = jax.jit(block.verify_block)(draft, p, jax.random.split(jax.random.key(0), 4))
     assert verdict.accepted.tolist() == [0] * 4 and verdict.count.tolist() == [1] * 4
 
 
 def test_the_first_residual_is_that_of_speculative_sampling():
     draft, p = CASES["far"].draft(), CASES["far"].target()
-    weights, none = block.prefix_weights(draft, p), jnp.zeros((len(TEXTS),), jnp.int32)
-    first = block.residual(draft, p, weights, none)
+    weights, none = block.compute_prefix_weights(draft, p), jnp.zeros((len(TEXTS),), jnp.int32)
+    first = block.compute_residual(draft, p, weights, none)
     np.testing.assert_allclose(first, token_residual(draft, p, none), atol=1e-7)

@@ -17,7 +17,12 @@ import pytest
 from extremes import DIGITS, LARGE, ROUNDING, certain, exact_distribution, pairs, rounded
 
 from specjax.contracts import distribution
-from specjax.contracts.distribution import Categorical, OneHot, WithoutReplacement, remaining_mass
+from specjax.contracts.distribution import (
+    Categorical,
+    OneHot,
+    WithoutReplacement,
+    compute_remaining_mass,
+)
 from specjax.contracts.draft import Draft
 from specjax.verification import block, lenient, speculative_sampling, traversal
 from specjax.verification import tree as trees
@@ -49,10 +54,10 @@ def judged(monkeypatch: pytest.MonkeyPatch):
 
     @jax.jit
     def judge(draft, p, lenience, u):
-        monkeypatch.setattr(speculative_sampling, "uniform", lambda keys, count: u[:, None])
+        monkeypatch.setattr(speculative_sampling, "draw_uniform", lambda keys, count: u[:, None])
         monkeypatch.setattr(speculative_sampling, "draw", note)
         keys = jax.random.split(jax.random.key(0), len(u))
-        accepted = speculative_sampling.sampled_match(draft, p, lenience, keys).accepted
+        accepted = speculative_sampling.match_by_sampling(draft, p, lenience, keys).accepted
         return accepted > 0, seen.pop()
 
     return judge
@@ -81,18 +86,18 @@ def test_speculative_sampling_writes_the_targets_distribution(judged):
 @pytest.mark.slow
 def test_rules_of_one_position_are_those_of_double_precision_in_a_large_vocabulary():
     """The residual, what a nested review lets through and a mixture, by their distance."""
-    mixture = jax.jit(SpeculativeCascade("margin", "token").mixture)
+    mixture = jax.jit(SpeculativeCascade("margin", "token").mix)
     for q, p in pairs(sizes=(LARGE,), all_digits=(3, 9)):
         tokens = jnp.zeros((1, 1), jnp.int32)
         draft = Draft.chain(tokens, distribution=Categorical(jnp.asarray(q)[None, None]))
         target = repeated(p, 1, 2)
         kept = np.minimum(exact_distribution(q), exact_distribution(p))
         rest = exact_distribution(
-            jax.jit(speculative_sampling.residual)(draft, target, jnp.array([0]))[0]
+            jax.jit(speculative_sampling.compute_residual)(draft, target, jnp.array([0]))[0]
         )
         far = {"residual": kept + (1.0 - kept.sum()) * rest - exact_distribution(p)}
         for lenience in (1.0, 0.1):
-            let_through = jax.jit(lenient.induced_distribution)(
+            let_through = jax.jit(lenient.compute_induced_distribution)(
                 draft, target, jnp.full((1, 1), lenience)
             )[0, 0]
             far[f"lenience {lenience}"] = let_through - lenient_distribution(q, p, lenience)
@@ -132,7 +137,7 @@ def test_lenience_writes_the_distribution_of_its_formula(judged, lenience):
 @pytest.mark.parametrize("lenience", [1.0, 0.5])
 def test_a_nested_review_lets_through_what_it_says(lenience):
     """Also where it is less than a rounding of 1, as the reviewer above divides by it."""
-    induced = jax.jit(lenient.induced_distribution)
+    induced = jax.jit(lenient.compute_induced_distribution)
     for q, p in pairs():
         draft = Draft.chain(jnp.zeros((1, 1), jnp.int32), distribution=Categorical(q[None, None]))
         found = induced(draft, repeated(p, 1, 2), jnp.full((1, 1), lenience))[0, 0]
@@ -147,7 +152,7 @@ def test_a_nested_review_lets_through_what_it_says(lenience):
 @pytest.mark.parametrize("defer", DEFERRALS)
 def test_speculative_cascades_write_their_mixture(judged, defer):
     rule, margin = SpeculativeCascade("margin", defer), 0.2
-    mixture = jax.jit(rule.mixture)
+    mixture = jax.jit(rule.mix)
     for q, p in pairs():
         mixed = np.asarray(mixture(every_token(q), repeated(p, len(q), 2), margin)[0, 0])
         found = written(judged, every_token(q), mixed, 1.0, exact_distribution(q))
@@ -216,7 +221,9 @@ def walked(monkeypatch: pytest.MonkeyPatch):
     @jax.jit
     def judge(draft, p, accept):
         monkeypatch.setattr(trees, "draw", note)
-        verdict = trees.sampled_tree(draft, p, accept, jax.random.split(jax.random.key(0), len(p)))
+        verdict = trees.match_tree_by_sampling(
+            draft, p, accept, jax.random.split(jax.random.key(0), len(p))
+        )
         return verdict.accepted > 0, seen.pop()
 
     return judge
@@ -244,7 +251,7 @@ def difference_of_sums(probs: jax.Array, drawn: jax.Array) -> jax.Array:
 
 
 def test_a_mass_that_is_a_difference_of_sums_is_caught(walked, monkeypatch):
-    monkeypatch.setattr(distribution, "remaining_mass", difference_of_sums)
+    monkeypatch.setattr(distribution, "compute_remaining_mass", difference_of_sums)
     assert worst_tree(walked, 2) > 1e-3
 
 
@@ -263,8 +270,8 @@ def leaves_first_distribution(draft: Draft, chance: np.ndarray, p: np.ndarray) -
 @jax.jit
 def traverse_tree(draft: Draft, p: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The chances of all places, and what the pending token draws from where no node stands."""
-    weights, stands = traversal.acceptance_chances(draft, p)
-    return stands, traversal.residual_weights(draft, p, weights, jnp.zeros(len(p), jnp.int32))
+    weights, stands = traversal.compute_acceptance_probs(draft, p)
+    return stands, traversal.compute_residual(draft, p, weights, jnp.zeros(len(p), jnp.int32))
 
 
 def worst_traversal(count: int) -> float:
@@ -277,7 +284,7 @@ def worst_traversal(count: int) -> float:
 
 def test_trees_judged_from_the_leaves_write_it_too(monkeypatch):
     assert worst_traversal(2) < ROUNDING
-    monkeypatch.setattr(distribution, "remaining_mass", difference_of_sums)
+    monkeypatch.setattr(distribution, "compute_remaining_mass", difference_of_sums)
     assert worst_traversal(2) > 1e-3
 
 
@@ -327,8 +334,10 @@ def test_block_verification_is_that_of_double_precision_in_a_large_vocabulary():
             tokens = jnp.array([[token, token]])
             draft = Draft.chain(tokens, distribution=Categorical(repeated(q, 1, 2)))
             target = repeated(p, 1, 3)
-            weights = jax.jit(block.prefix_weights)(draft, target)
-            found = np.asarray(jax.jit(block.block_chances)(draft, target, weights), np.float64)[0]
+            weights = jax.jit(block.compute_prefix_weights)(draft, target)
+            found = np.asarray(
+                jax.jit(block.compute_acceptance_probs)(draft, target, weights), np.float64
+            )[0]
             ratio = exact_distribution(p)[token] / exact_distribution(q)[token]
             weight = min(1.0, ratio)
             left = np.maximum(weight * exact_distribution(p) - exact_distribution(q), 0.0).sum()
@@ -345,7 +354,7 @@ def test_what_siblings_are_drawn_from_has_all_digits(size):
         q = rounded(certain(size, digits, digits), 1.0)
         drawn = np.random.default_rng(digits).permutation(size - 2)[:7] + 2
         drawn = jnp.asarray(np.append(1, drawn)[None, None], jnp.int32)
-        found = np.asarray(jax.jit(remaining_mass)(q[None, None], drawn))[0, 0]
+        found = np.asarray(jax.jit(compute_remaining_mass)(q[None, None], drawn))[0, 0]
         left, exact = q.astype(np.float64), []
         for token in drawn[0, 0].tolist():
             exact.append(left.sum())
@@ -368,11 +377,11 @@ def test_a_part_of_a_block_stands_by_what_is_left_of_it_however_little():
             jnp.array([[0, 0]]), distribution=Categorical(jnp.asarray(np.stack([first, q])[None]))
         )
         target = jnp.asarray(np.stack([p_first, p, p])[None])
-        weights = jax.jit(block.prefix_weights)(draft, target)
+        weights = jax.jit(block.compute_prefix_weights)(draft, target)
         scaled = (1.0 - 2.0**-20) * p.astype(np.float64)
         rest = np.maximum(scaled - q, 0.0).sum()
         expected = rest / (rest + 2.0**-20)
-        found = jax.jit(block.block_chances)(draft, target, weights)[0, 0]
+        found = jax.jit(block.compute_acceptance_probs)(draft, target, weights)[0, 0]
         np.testing.assert_allclose(found, expected, rtol=1e-4)
     tokens = jnp.array([[1]])
     p = jnp.asarray(rounded(certain(6, 9, 0), 1.0))[None, None]

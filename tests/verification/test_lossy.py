@@ -12,9 +12,9 @@ from specjax.contracts.distribution import Categorical
 from specjax.contracts.draft import Draft
 from specjax.contracts.rule import Reading
 from specjax.decoding.strategy import strategy
-from specjax.sampling import sampling
+from specjax.sampling import make_sampling
 from specjax.verification.speculative_cascade import DEFERRALS, SpeculativeCascade
-from specjax.verification.typical import TypicalAcceptance, typical_threshold
+from specjax.verification.typical import TypicalAcceptance, compute_typical_threshold
 
 P = np.array([0.5, 0.3, 0.15, 0.05], np.float32)
 Q = np.array([0.1, 0.45, 0.05, 0.4], np.float32)
@@ -32,7 +32,7 @@ def first_token(rule, numbers, q=Q, p=P, certain=None) -> np.ndarray:
     else:
         draft = Draft.chain(jnp.full((ROWS, 1), certain))
     logits = jnp.log(jnp.broadcast_to(jnp.stack([p, BEHIND]), (ROWS, 2, 4)))
-    options = Options(sampling(1.0), {name: jnp.float32(x) for name, x in numbers.items()})
+    options = Options(make_sampling(1.0), {name: jnp.float32(x) for name, x in numbers.items()})
     keys = jax.random.split(jax.random.key(2), ROWS)
     verdict = jax.jit(rule.judge)(draft, Reading(logits), options, keys)
     return np.bincount(verdict.tokens[:, 0], minlength=4) / ROWS
@@ -54,12 +54,14 @@ def test_typical_acceptance_writes_what_is_drafted_and_likely_else_a_draw_from_p
 
 def test_where_the_target_is_unsure_less_is_enough():
     flat, sharp = np.full(4, 0.25, np.float32), np.array([0.97, 0.01, 0.01, 0.01], np.float32)
-    enough = typical_threshold(jnp.stack([flat, sharp])[None], jnp.float32(0.9), jnp.float32(0.8))[
-        0
-    ]
+    enough = compute_typical_threshold(
+        jnp.stack([flat, sharp])[None], jnp.float32(0.9), jnp.float32(0.8)
+    )[0]
     np.testing.assert_allclose(enough, [0.8 / 4, 0.8 * np.exp(np.sum(sharp * np.log(sharp)))])
     impossible = jnp.array([[[1.0, 0.0]]])
-    assert typical_threshold(impossible, jnp.float32(0.5), jnp.float32(0.3)) == pytest.approx(0.3)
+    assert compute_typical_threshold(
+        impossible, jnp.float32(0.5), jnp.float32(0.3)
+    ) == pytest.approx(0.3)
 
 
 def test_greedy_typical_acceptance_is_the_targets_argmax():
@@ -67,7 +69,7 @@ def test_greedy_typical_acceptance_is_the_targets_argmax():
     draft = Draft.chain(jnp.array([[2, 0], [2, 3]]))
     numbers = {"epsilon": jnp.float32(0.0), "delta": jnp.float32(0.0)}
     keys = jax.random.split(jax.random.key(0), 2)
-    options = Options(sampling(0.0), numbers)
+    options = Options(make_sampling(0.0), numbers)
     verdict = jax.jit(TypicalAcceptance().judge)(draft, Reading(logits), options, keys)
     assert verdict.accepted.tolist() == [1, 2]
     assert not typical().lossless
@@ -130,7 +132,7 @@ def test_behind_the_draft_the_target_decides():
     q = Categorical(jnp.broadcast_to(jnp.eye(4)[3], (ROWS, 2, 4)))
     draft = Draft.chain(tokens, jnp.zeros((ROWS,), jnp.int32), q)
     p = jnp.broadcast_to(P, (ROWS, 3, 4))
-    mixed = SpeculativeCascade(defer="chow").mixture(draft, p, jnp.float32(0.5))
+    mixed = SpeculativeCascade(defer="chow").mix(draft, p, jnp.float32(0.5))
     np.testing.assert_allclose(mixed, p)
 
 

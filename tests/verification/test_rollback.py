@@ -13,7 +13,7 @@ from specjax.contracts.context import Options
 from specjax.contracts.distribution import pick
 from specjax.contracts.draft import Draft
 from specjax.contracts.rule import Reading
-from specjax.sampling import sampling
+from specjax.sampling import make_sampling
 from specjax.verification.distances import DISTANCES, LOGITS
 from specjax.verification.oracle import Oracle
 from specjax.verification.rollback import OFFICIAL, Rollback
@@ -71,12 +71,12 @@ def test_ties_are_ranked_as_the_argmax_breaks_them():
 
 @pytest.mark.parametrize("name", ["kl", "total_variation"])
 def test_a_distance_of_laws_needs_the_proposers(name):
-    with pytest.raises(ValueError, match="keep its logits"):
+    with pytest.raises(ValueError, match="Draft.aux has no logits"):
         DISTANCES[name](draft([[0]]), laws(1, 1))
 
 
 def verdict(rule, tokens, threshold: float, **fields):
-    options = Options(sampling(0.0), {"rollback": jnp.float32(threshold), "engage": threshold})
+    options = Options(make_sampling(0.0), {"rollback": jnp.float32(threshold), "engage": threshold})
     made = draft(tokens, **fields)
     reading = Reading(laws(len(tokens), len(tokens[0]) + 1))
     return jax.jit(rule.judge)(made, reading, options, keys(len(tokens)))
@@ -110,7 +110,7 @@ def test_the_targets_own_choice_stands_at_any_threshold_unless_told_otherwise():
 
 def test_sampling_draws_from_the_adjusted_law_the_dropped_token_included():
     rows = 20_000
-    options = Options(sampling(1.0, top_p=0.7), {"rollback": jnp.float32(0.1)})
+    options = Options(make_sampling(1.0, top_p=0.7), {"rollback": jnp.float32(0.1)})
     found = jax.jit(Rollback().judge)(
         draft([[1]] * rows), Reading(laws(rows, 2)), options, keys(rows)
     )
@@ -123,13 +123,13 @@ def test_sampling_draws_from_the_adjusted_law_the_dropped_token_included():
 
 
 def test_sampling_judges_by_the_plain_law_and_drops_the_argmax_too():
-    options = Options(sampling(1.0, top_p=0.4), {"rollback": jnp.float32(2.0)})
+    options = Options(make_sampling(1.0, top_p=0.4), {"rollback": jnp.float32(2.0)})
     # Outside the nucleus {0}, at 1.897 nats on the plain law: stands.
     reading = Reading(laws(1, 2))
     assert jax.jit(Rollback().judge)(draft([[2]]), reading, options, keys(1)).accepted.tolist() == [
         1
     ]
-    strict = Options(sampling(1.0), {"rollback": jnp.float32(0.5)})
+    strict = Options(make_sampling(1.0), {"rollback": jnp.float32(0.5)})
     assert jax.jit(Rollback().judge)(draft([[0]]), reading, strict, keys(1)).accepted.tolist() == [
         0
     ]

@@ -157,9 +157,9 @@ def of_rule(draft: Draft, parents) -> tuple[np.ndarray, np.ndarray]:
 @jax.jit
 def numbers(draft: Draft, p: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The chances of all places and what each draws from, not normalized."""
-    weights, chances = traversal.acceptance_chances(draft, p)
+    weights, chances = traversal.compute_acceptance_probs(draft, p)
     places = jnp.broadcast_to(jnp.arange(p.shape[1])[:, None], (p.shape[1], len(p)))
-    distribution = functools.partial(traversal.residual_weights, draft, p, weights)
+    distribution = functools.partial(traversal.compute_residual, draft, p, weights)
     return chances, jnp.moveaxis(jax.lax.map(distribution, places), 0, 1)
 
 
@@ -256,10 +256,12 @@ def test_on_a_chain_it_is_block_verification():
     draft, _, parents = case("a chain")
     p = target(draft, parents)
     chances, distributions = of_rule(draft, parents)
-    weights = block.prefix_weights(draft, p)
-    np.testing.assert_allclose(chances[:, 1:], block.block_chances(draft, p, weights), atol=1e-6)
+    weights = block.compute_prefix_weights(draft, p)
+    np.testing.assert_allclose(
+        chances[:, 1:], block.compute_acceptance_probs(draft, p, weights), atol=1e-6
+    )
     for accepted in range(DEPTH + 1):
-        own = block.residual(draft, p, weights, jnp.full(len(p), accepted))
+        own = block.compute_residual(draft, p, weights, jnp.full(len(p), accepted))
         own /= jnp.sum(own, axis=1, keepdims=True)
         np.testing.assert_allclose(distributions[:, accepted], own, atol=1e-5)
 
@@ -270,7 +272,7 @@ def test_the_first_node_that_stands_is_found_leaves_first():
     parents = np.stack([[random.integers(-1, node) for node in range(nodes)] for _ in range(rows)])
     stands = random.random((rows, nodes)) < 0.3
     draft = Draft.chain(jnp.zeros((rows, nodes), jnp.int32)).replace(parents=jnp.asarray(parents))
-    found = traversal.first(draft, jnp.asarray(stands))
+    found = traversal.find_first_accepted(draft, jnp.asarray(stands))
     for row in range(rows):
         order = leaves_first(parents[row].tolist())
         assert found[row] == next(n for n in order if n < 0 or stands[row, n])
@@ -291,7 +293,7 @@ def test_where_a_child_takes_all_nothing_is_left_for_its_siblings():
     distributions = np.stack([[0.1, 0.45, 0.45], even, even, even]).astype(np.float32)
     tokens = jnp.array([[0, 1, 2]])
     draft = Draft.chain(tokens, distribution=Categorical(jnp.full((1, 3, V), 1 / V)))
-    weights, chances = traversal.acceptance_chances(
+    weights, chances = traversal.compute_acceptance_probs(
         with_parents(draft, (-1, 0, 0)), jnp.asarray(distributions)[None]
     )
     np.testing.assert_allclose(weights[0], [1.0, 0.3, 0.3, 0.0], atol=1e-6)

@@ -18,7 +18,7 @@ from specjax.contracts.distribution import (
     pick_tokens,
 )
 from specjax.contracts.draft import Draft
-from specjax.verification.tree import greedy_tree, sampled_tree
+from specjax.verification.tree import match_tree_by_sampling, match_tree_greedily
 
 V = 5
 P = np.array([0.35, 0.3, 0.2, 0.1, 0.05], np.float32)
@@ -95,7 +95,9 @@ def _weights(draft: Draft, p: jax.Array, accept: jax.Array):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specjax.verification.tree.draw", note)
-        verdict = sampled_tree(draft, p, accept, jax.random.split(jax.random.key(0), len(p)))
+        verdict = match_tree_by_sampling(
+            draft, p, accept, jax.random.split(jax.random.key(0), len(p))
+        )
     return verdict.accepted, verdict.tokens[:, 0], distributions[0]
 
 
@@ -144,7 +146,7 @@ def test_what_cannot_be_drawn_never_stands():
     distribution = WithoutReplacement.from_draws(
         jnp.asarray(q)[None, None], drawn, levels=(0, 0), ranks=(0, 1)
     )
-    assert distribution.of(drawn[:, 0]).tolist() == [[1.0, np.inf]]
+    assert distribution.prob(drawn[:, 0]).tolist() == [[1.0, np.inf]]
     untouched = distribution.residual(jnp.asarray(P)[None], jnp.array([1]))
     np.testing.assert_allclose(untouched[0], P)
 
@@ -154,7 +156,7 @@ def test_written_out_the_laws_are_the_same():
     whole = jax.jit(lambda distribution: distribution.categorical(V))(draft.distribution)
     apart = PAIRS[:, 0] != PAIRS[:, 1]
     np.testing.assert_allclose(
-        pick_tokens(whole.probs, draft.tokens)[apart], draft.distribution.of(draft.tokens)[apart],
+        pick_tokens(whole.probs, draft.tokens)[apart], draft.distribution.prob(draft.tokens)[apart],
         rtol=1e-5,
     )  # fmt: skip
     np.testing.assert_allclose(np.asarray(whole.probs)[apart].sum(axis=-1), 1.0, atol=ROUNDING)
@@ -177,7 +179,7 @@ PARENTS = jnp.array([[-1, -1, 0, 1, 3]])
 )
 def test_greedily_the_argmax_is_followed_while_a_child_has_it(best, written, path):
     logits = jax.nn.one_hot(jnp.array([best]), 10)
-    verdict = jax.jit(greedy_tree)(Draft.chain(NODES).replace(parents=PARENTS), logits)
+    verdict = jax.jit(match_tree_greedily)(Draft.chain(NODES).replace(parents=PARENTS), logits)
     assert verdict.tokens[0, : int(verdict.count[0])].tolist() == written
     assert int(verdict.accepted[0]) == len(path)
     assert verdict.path[0, : len(path)].tolist() == path
@@ -188,7 +190,7 @@ def test_sampling_walks_the_same_way_where_the_target_is_certain():
     p = jax.nn.one_hot(best, 10)
     draft = Draft.chain(NODES).replace(parents=PARENTS)
     keys = jax.random.split(jax.random.key(0), 1)
-    verdict = jax.jit(sampled_tree)(draft, p, jnp.full((1, 5), 0.5), keys)
+    verdict = jax.jit(match_tree_by_sampling)(draft, p, jnp.full((1, 5), 0.5), keys)
     assert verdict.tokens[0, :4].tolist() == [8, 5, 6, 2]
     assert verdict.path[0, :3].tolist() == [1, 3, 4]
 
@@ -196,5 +198,5 @@ def test_sampling_walks_the_same_way_where_the_target_is_certain():
 def test_nodes_beyond_the_length_are_not_there():
     logits = jax.nn.one_hot(jnp.array([[8, 0, 5, 0, 6, 2]]), 10)
     draft = Draft.chain(NODES, jnp.array([3])).replace(parents=PARENTS)
-    assert greedy_tree(draft, logits).tokens[0, :2].tolist() == [8, 5]
-    assert int(greedy_tree(draft, logits).accepted[0]) == 1
+    assert match_tree_greedily(draft, logits).tokens[0, :2].tolist() == [8, 5]
+    assert int(match_tree_greedily(draft, logits).accepted[0]) == 1

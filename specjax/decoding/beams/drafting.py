@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from specjax.contracts.context import Options
 from specjax.contracts.env import Env
-from specjax.contracts.rows import masked_step
+from specjax.contracts.rows import run_if
 from specjax.decoding.beams.settings import process_logits
 from specjax.decoding.beams.state import BeamDecoder, State
 from specjax.decoding.beams.step import candidates, select_best
@@ -58,7 +58,7 @@ def catch_up(
         return drafter.logits(decoder, env, state, memory, level, first)[1]
 
     memory = drafter.begin(decoder, state, level)
-    return drafter.end(state, masked_step(jnp.any(wanted), step, memory))
+    return drafter.end(state, run_if(jnp.any(wanted), step, memory))
 
 
 def _barred(decoder: BeamDecoder, vocabulary: int) -> jax.Array:

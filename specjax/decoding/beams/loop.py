@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from flax import struct
 
 from specjax.contracts.context import Options
+from specjax.contracts.decoder_prefix import choose_decoder_prefix, make_copy_source, prefill
 from specjax.contracts.env import Env
-from specjax.contracts.opening import choose_decoder_prefix, join_as_text, prefill
 from specjax.decoding.beams.drafting import catch_up, draft
 from specjax.decoding.beams.settings import process_logits
 from specjax.decoding.beams.state import BeamDecoder, Search, State, first_search
@@ -78,7 +78,7 @@ def begin(
         caches = {name: prefill(env[name], cache, *whole) for name, cache in caches.items()}
         pending = tokens[:, -1]
     first = {name: cache.length for name, cache in caches.items()}
-    text = join_as_text(decoder.target_model, prompt, length)
+    text = make_copy_source(decoder.target_model, prompt, length)
     return State(first_search(decoder, pending, active), caches, first, *text, head=tokens)
 
 

@@ -32,7 +32,7 @@ def process_logits(
 
     def adjust(logp: jax.Array) -> jax.Array:
         context = _prompts(decoder, options, state)
-        return bind_processors(context, logp.shape[-1]).after_paths(logp, path, depth)
+        return bind_processors(context, logp.shape[-1]).process_paths(logp, path, depth)
 
     return adjust
 

@@ -132,7 +132,7 @@ def round_entry(
         for name in decoder.used
     }
     spec = decoder.drafter.spec
-    calls = (*spec.calls, decoder.reader.call(decoder.target, spec.width))
+    calls = (*spec.calls, decoder.reader.make_call(decoder.target, spec.width))
     cached = config.max_new_tokens
     if decoder.target_model.info.start_token is None:
         cached += config.max_prompt_tokens

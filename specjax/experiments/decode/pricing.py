@@ -18,7 +18,7 @@ from specjax.measuring.in_place import TOKENS, RoundPrice, Sample, round_price, 
 from specjax.measuring.stopwatch import Stopwatch
 from specjax.measuring.walltime import can_be_priced
 from specjax.runtime.progress import progress
-from specjax.sampling import sampling
+from specjax.sampling import make_sampling
 
 Timed = Callable[..., tuple[float, Any, Any]]
 """Seconds, rows and generation of a decode, as of `experiments.decode.job.time_decode`."""
@@ -133,7 +133,7 @@ def _group_times(
         batch=session.config.batch_size,
         prompt=widest,
         capacity=decoder.buffer(widest),
-        sampling=sampling(**drawing_fields(settings)),
+        sampling=make_sampling(**drawing_fields(settings)),
     )
     widths = {width for strategy in group for width in strategy.target_widths}
     return cost.call_times(watch, group, decoder.target, widths, sparse=sparse)

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from specjax.contracts.decoder_prefix import choose_decoder_prefix
 from specjax.contracts.env import Bound
-from specjax.contracts.opening import choose_decoder_prefix
 from specjax.data.encoding import Encoder
 from specjax.experiments.train.encoder_states import EncoderStates
 from specjax.experiments.train.subject import Subject

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from specjax.contracts.spec import parts
+from specjax.contracts.spec import list_parts
 from specjax.data.batching import Batch
 from specjax.decoding.strategy import Strategy, from_config
 from specjax.experiments.decode import job as decode
@@ -216,7 +216,7 @@ def call_steps(costs: Costs, probe: Probe, strategy: Strategy, target: str) -> t
 
     runs = {
         part: round(rounds.runs[part] * tried(part, strategy) / tried(part, probe.strategy))
-        for part in parts(strategy.drafter.spec.calls)
+        for part in list_parts(strategy.drafter.spec.calls)
     }
     drafting = costs.drafting_ms(strategy.drafter, rounds.turns, runs) / rounds.turns
     return drafting / step, costs.verification_ms(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from specjax.contracts.spec import Call
-from specjax.contracts.tree import depths_and_ranks
+from specjax.contracts.tree import compute_depths_and_ranks
 from specjax.drafting.proposer import CHAIN_FIELDS, LAG
 from specjax.experiments.recipes.trees import WIDTHS, deepened
 from specjax.measuring.cost import SHORTEST, Costs
@@ -123,8 +123,8 @@ def fastest_trees(
 
 def branches(tree: Fastest) -> bool:
     """Whether a tree is not a chain."""
-    return max(depths_and_ranks(tree.parents)[1], default=0) > 0
+    return max(compute_depths_and_ranks(tree.parents)[1], default=0) > 0
 
 
 def label(parents: Sequence[int]) -> str:
-    return f"tree of {len(parents)} nodes, {max(depths_and_ranks(parents)[0]) + 1} levels"
+    return f"tree of {len(parents)} nodes, {max(compute_depths_and_ranks(parents)[0]) + 1} levels"

@@ -117,10 +117,10 @@ class OnT5(OnTargetFamily):
         return super().to_fields(config) | {"num_layers": 1}
 
     def of_target(self, target: LanguageModel) -> T5Config:
-        return like_t5(_with_encoder(FAMILIES.name_of(type(self)), target))
+        return like_t5(_with_encoder(FAMILIES.get_name(type(self)), target))
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
-        heads, width = _with_encoder(FAMILIES.name_of(type(self)), target).cross_heads
+        heads, width = _with_encoder(FAMILIES.get_name(type(self)), target).cross_heads
         return super().given_by(target) | {
             "target_cross_layer": target.info.depth,
             "target_num_heads": heads,
@@ -183,7 +183,7 @@ class OnLlama(OnTargetFamily):
         return super().from_fields(fields, hf)
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
-        refuse_other_positions(FAMILIES.name_of(type(self)), target)
+        refuse_other_positions(FAMILIES.get_name(type(self)), target)
         # Serving engines read no biases; a drafter only has them if its own shape sets them.
         words = super().given_by(target) | {"attention_bias": False, "mlp_bias": False}
         rope = target.config.rope

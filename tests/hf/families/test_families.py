@@ -81,8 +81,10 @@ def test_a_file_is_enough_to_load_and_to_export(newcomer, checkpoint: Path, tmp_
 
 
 def test_a_file_is_enough_for_help_and_the_table(newcomer) -> None:
-    assert "alpaca: Llama whose output layer is tied unless" in reference.help_text(FAMILIES)
-    assert "| `alpaca` | Llama whose output layer is tied unless" in reference.table(FAMILIES)
+    assert "alpaca: Llama whose output layer is tied unless" in reference.format_help(FAMILIES)
+    assert "| `alpaca` | Llama whose output layer is tied unless" in reference.format_table(
+        FAMILIES
+    )
 
 
 @pytest.mark.parametrize("name", ["eagle_t5", "dflash_t5"])

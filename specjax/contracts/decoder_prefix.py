@@ -1,4 +1,4 @@
-"""Decoder prefixes: fed once to every model; the target chooses tokens that are open."""
+"""Decoder prefixes, fed once to every model; the target chooses among alternatives."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from specjax.sampling import argmax
 
 
 def choose_decoder_prefix(
-    target: Bound, cache: Cache, head: tuple[Forced, ...]
+    target: Bound, cache: Cache, prefix: tuple[Forced, ...]
 ) -> Int[Array, "B N"]:
-    """The decoder prefix [B, N]; of several options, the most probable token.
+    """Returns the decoder prefix [B, N], with the most probable token of each choice.
 
-    `cache` has read the prompts only. This is Whisper's language detection: Radford et al. (2023),
+    `cache` holds the prompts only. This is Whisper's language detection: Radford et al. (2023),
     section 2.3.
     """
     tokens = jnp.zeros((len(cache.length), 0), jnp.int32)
-    for forced in head:
+    for forced in prefix:
         options = jnp.array(forced, jnp.int32).reshape(-1)
         best = jnp.zeros_like(cache.length)
         if len(options) > 1:
@@ -33,10 +33,10 @@ def choose_decoder_prefix(
     return tokens
 
 
-def join_as_text(
+def make_copy_source(
     model: LanguageModel, prompt: Prompts, length: Int[Array, " B"]
 ) -> tuple[Int[Array, "B S"], Int[Array, " B"]]:
-    """Prompts as a text to copy from, [B, S], and its length [B].
+    """Returns prompts as tokens [B, S] to copy from, and their length [B].
 
     Empty for audio and for prompts in another vocabulary.
     """
@@ -45,18 +45,18 @@ def join_as_text(
     return jnp.zeros((len(length), 0), jnp.int32), jnp.zeros_like(length)
 
 
-def add_previous_text(context: Context, head: Int[Array, "B N"]) -> Context:
-    """Starts the rows with the text before their audio, if any, and `head` [B, N].
+def add_previous_text(context: Context, prefix: Int[Array, "B N"]) -> Context:
+    """Starts the rows with the text before their audio, if any, and `prefix` [B, N].
 
-    The buffer has room for the text (`Options.previous`).
+    The token buffer has room for that text (`Options.previous`).
     """
     if context.options.previous is None:
-        return context.replace(tokens=context.tokens.at[:, : head.shape[1]].set(head))
+        return context.replace(tokens=context.tokens.at[:, : prefix.shape[1]].set(prefix))
     text, length = context.options.previous
-    slot = jnp.arange(text.shape[1] + head.shape[1])
+    slot = jnp.arange(text.shape[1] + prefix.shape[1])
     place = slot - length[:, None]
     before = jnp.take(text, slot, axis=1, mode="clip")
-    after = jnp.take_along_axis(head, jnp.maximum(place, 0), axis=1, mode="clip")
+    after = jnp.take_along_axis(prefix, jnp.maximum(place, 0), axis=1, mode="clip")
     whole = jnp.where(place < 0, before, after)
     return context.replace(
         tokens=context.tokens.at[:, : len(slot)].set(whole),
@@ -69,9 +69,9 @@ def add_previous_text(context: Context, head: Int[Array, "B N"]) -> Context:
 def prefill(
     model: Bound, cache: Cache, prefix: Int[Array, "B N"], length: Int[Array, " B"]
 ) -> Cache:
-    """Feeds all but the last of each row's `length` [B] tokens of `prefix` [B, N].
+    """Feeds each row's first `length` - 1 tokens of `prefix` [B, N].
 
-    The last token is pending. A drafter of another vocabulary may have a prefix of its own.
+    The last token stays pending. A drafter of another vocabulary may have its own prefix.
     """
     tokens, own = prefix[:, :-1], unwrap(model.model)
     if isinstance(own, OtherVocabulary) and own.prefix:
