@@ -17,11 +17,12 @@ import numpy as np
 
 from specjax.checks import parse_dtype
 from specjax.hf import heads, huggingface, medusa
+from specjax.hf.families.dflash_speculators import unlike_kind
 from specjax.hf.families.published import ROPES
 from specjax.hf.families.rotary import get_rope
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.models.base import LanguageModel, Params
-from specjax.models.dflash import DFlash
+from specjax.models.dflash import DFlash, DFlashCausalConfig
 from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.heads import ResidualHeads
 from specjax.models.on_target import USUAL
@@ -30,8 +31,11 @@ from specjax.runtime.errors import UserError
 EAGLE = {"specforge": "eagle3", "speculators": "eagle3_speculators"}
 """Families of EAGLE-3 by who writes their layout."""
 
-DFLASH, MEDUSA = "dflash", "medusa"
-LAYOUTS = (*EAGLE, DFLASH, MEDUSA)
+BLOCKS = {"dflash": "dflash", "speculators": "dflash_speculators"}
+"""Families of block drafters by their layout."""
+
+MEDUSA = "medusa"
+LAYOUTS = (*EAGLE, "dflash", MEDUSA)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -107,16 +111,11 @@ def in_layout(
     Raises:
       UserError: naming a field of its configuration, and what the layout allows.
     """
-    if layout not in (*EAGLE, DFLASH):
+    if layout not in {*EAGLE, *BLOCKS}:
         raise UserError(f"layout is {layout!r}; it must be one of {', '.join(LAYOUTS)}")
     config = model.config
-    if layout == DFLASH:
-        if config.family != DFLASH or not isinstance(model, DFlash):
-            raise UserError(
-                f"model_type is {config.family!r}; for the layout of {DFLASH} it must be"
-                f" {DFLASH!r}, whose masks are a token and whose output layer is the target's"
-            )
-        return model
+    if layout not in EAGLE or (isinstance(model, DFlash) and layout in BLOCKS):
+        return _blocks_in_layout(model, layout, target)
     if not isinstance(config, EagleCausalConfig):
         raise UserError(
             f"model_type is {config.family!r}; a feature drafter of a decoder-only target is what"
@@ -129,6 +128,37 @@ def in_layout(
             )
     changed = {"family": EAGLE[layout], "target_name": target or config.target_name}
     return Eagle(dataclasses.replace(config, **changed))
+
+
+def _blocks_in_layout(model: LanguageModel, layout: str, target: str) -> DFlash:
+    """The block drafter as one of a layout.
+
+    Raises:
+      UserError: naming a field of its configuration, and what the layout allows.
+    """
+    config = model.config
+    if not isinstance(model, DFlash) or config.family not in BLOCKS.values():
+        raise UserError(
+            f"model_type is {config.family!r}; for the layout of {layout} it must be one of"
+            f" {', '.join(BLOCKS.values())}, whose masks are a token"
+        )
+    for field, value, allowed in _block_demands(config, layout):
+        raise UserError(f"{field} is {value!r}; for the layout of {layout} it must be {allowed}")
+    if config.family == BLOCKS[layout] and not target:
+        return model
+    name = target or config.target_name
+    return DFlash(dataclasses.replace(config, family=BLOCKS[layout], target_name=name))
+
+
+def _block_demands(config: DFlashCausalConfig, layout: str) -> Iterator[tuple[str, Any, str]]:
+    """(field, value, what is allowed) of all that a layout cannot say of a shape."""
+    if layout == "speculators":
+        yield from unlike_kind(config)
+        return
+    if config.embedded:
+        yield "embed_tokens", "its own", "the target's"
+    if config.headed:
+        yield "lm_head", "its own", "the target's"
 
 
 def _demands(

@@ -64,8 +64,6 @@ class EagleT5Config(Details, OnT5Config):
 class EagleCausalConfig(Details, OnCausalConfig):
     """Shape of a drafter for a decoder-only target."""
 
-    target_name: str = ""  # where the target lies, in the word of who published the drafter
-
 
 Config = EagleT5Config | EagleCausalConfig
 

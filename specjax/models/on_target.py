@@ -102,6 +102,7 @@ class OnCausalConfig(OnTarget, causal_layers.CausalConfig):
     """Shape of a drafter for a decoder-only target."""
 
     start_token: int | None = None
+    target_name: str = ""  # where the target lies, in the word of who published the drafter
 
     @property
     def layers(self) -> int:

@@ -6,23 +6,16 @@ import dataclasses
 import functools
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import pytest
-from drafter_files import BLOCKS, DEPTH, READ, written
+from drafter_files import BLOCKS, READ, TARGET, target_params, written
 
 import specjax
 from specjax.hf import heads
 from specjax.hf.huggingface import parse_config
 from specjax.loading import LoadedModel
-from specjax.models.causal import Causal, CausalConfig
-from specjax.models.positions import Rope
 from specjax.runtime.errors import UserError
 
-SHAPE = CausalConfig(
-    "llama", 96, d_model=32, d_ff=48, num_layers=DEPTH, num_heads=2, num_kv_heads=1, d_head=8,
-    max_positions=64, rope=Rope(8), eos=(1,),
-)  # fmt: skip
 PROMPTS = [[2, 3, 40, 5, 77, 60, 8], [2], [2, 9, 33, 14, 81, 6, 7, 90, 11]]
 LIMIT = 12
 
@@ -34,9 +27,7 @@ HEADS = specjax.strategy(drafter="medusa", model="target", widths=(2, 1))
 
 @functools.cache
 def target() -> LoadedModel:
-    model = Causal(SHAPE)
-    params = jax.tree.map(lambda x: x * 1.3, model.init(jax.random.key(3)))
-    return LoadedModel(model, params, name="target")
+    return LoadedModel(TARGET, target_params(), name="target")
 
 
 @functools.cache

@@ -5,10 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from drafter_files import BLOCKS, ENTRIES, READ, REFUSED, drawn, layer_words, written
+from drafter_files import (
+    BLOCKS,
+    ENTRIES,
+    READ,
+    REFUSED,
+    TARGET,
+    drawn,
+    layer_words,
+    target_params,
+    written,
+)
 
 import specjax
 from specjax.experiments.pairs import describe_pair
@@ -16,6 +27,8 @@ from specjax.hf import heads
 from specjax.hf.huggingface import parse_config
 from specjax.models.dflash import DFlash
 from specjax.models.eagle import Eagle
+from specjax.models.on_target import complete_params
+from specjax.models.shapes import parameter_shapes
 from specjax.runtime.errors import UserError
 
 MODELS = [entry for entry in READ if entry["tensors"] != "medusa"]
@@ -27,26 +40,31 @@ def named(entry) -> str:
 
 
 def test_there_are_as_many_as_promised() -> None:
-    assert len(READ) >= 62 and len({entry["name"] for entry in ENTRIES}) == len(ENTRIES) >= 100
+    assert len(READ) >= 105 and len({entry["name"] for entry in ENTRIES}) == len(ENTRIES) >= 142
     assert {entry["source"] for entry in ENTRIES} == {"published", "exporter"}
 
 
 @pytest.mark.parametrize("entry", MODELS, ids=named)
 def test_a_drafter_loads(entry, tmp_path: Path) -> None:
-    config, layer = entry["config"], layer_words(entry["config"])
+    layer = layer_words(entry["config"])
     found = specjax.load(written(tmp_path / "it", entry))
     shape = found.model.config
     is_block = entry["tensors"] in BLOCKS
     assert isinstance(found.model, DFlash if is_block else Eagle)
     assert shape.d_model == layer["hidden_size"] and shape.eps == layer["rms_norm_eps"]
     assert shape.num_heads == layer["num_attention_heads"]
-    assert shape.layers == (config["num_hidden_layers"] if is_block else 1)
+    assert shape.layers == (layer["num_hidden_layers"] if is_block else 1)
+    for name, value in entry.get("shape", {}).items():
+        assert getattr(shape, name) == (tuple(value) if isinstance(value, list) else value), name
     stored = drawn(entry)
     fused = stored.get("fc.weight", stored.get("model.fc.weight"))
     np.testing.assert_array_equal(found.params["fuse"]["kernel"], fused.T)
     if not is_block:
         drafted = len(stored.get("lm_head.weight", stored.get("model.lm_head.weight")))
         assert shape.draft_vocab == drafted and shape.read == 3
+    adapted = found.model.adapt_to(TARGET)
+    params = complete_params(adapted.config, found.params, target_params())
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, parameter_shapes(adapted))
 
 
 @pytest.mark.parametrize("entry", TABLES, ids=named)

@@ -718,6 +718,20 @@ FAULTS = (
         "tests/hf/test_published_dflash.py -k says_is_computed",
     ),
     Fault(
+        "speculators' layers are counted from 0",
+        "hf/families/dflash_speculators.py",
+        'features=tuple(fields["aux_hidden_state_layer_ids"])',
+        'features=tuple(one + 1 for one in fields["aux_hidden_state_layer_ids"])',
+        "tests/hf/test_block_layouts.py -k same_distributions",
+    ),
+    Fault(
+        "blocks of speculators that do not say so begin with the anchor's place",
+        "hf/families/dflash_speculators.py",
+        "        return bool(said)",
+        "        return said is not False",
+        "tests/hf/test_block_layouts.py -k same_distributions",
+    ),
+    Fault(
         "published heads read the state before the norm",
         "models/heads.py",
         "normed = trunk.normed(hidden)",

@@ -2,18 +2,25 @@
 
 `published_drafters.json` has one of them a line: its `name`, where its fields are `from`, and
 whether that quotes the file (`source` "published") or is what writes such files ("exporter").
-`tensors` names the layout of its weights, `refused` the reason why it is not read.
+`tensors` names the layout of its weights, `without` those that a file lacks, and `refused` the
+reason why it is not read.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from safetensors.numpy import save_file
+
+from specjax.models.base import Params
+from specjax.models.causal import Causal, CausalConfig
+from specjax.models.positions import Rope
 
 Entry = dict[str, Any]
 Shapes = dict[str, tuple[int, ...]]
@@ -24,29 +31,49 @@ ENTRIES: list[Entry] = json.loads(FILE.read_text("utf-8"))
 READ = [entry for entry in ENTRIES if "refused" not in entry]
 REFUSED = [entry for entry in ENTRIES if "refused" in entry]
 
-DEPTH = 9
-"""Layers of the targets that they are made for, so far shrunk."""
+TARGET = Causal(
+    CausalConfig(
+        "llama", 96, d_model=32, d_ff=48, num_layers=9, num_heads=2, num_kv_heads=1, d_head=8,
+        max_positions=64, rope=Rope(8), eos=(1,),
+    )
+)  # fmt: skip
+"""As deep and wide as the targets that they are made for, so far shrunk."""
 
 
-def written(folder: Path, entry: Entry, seed: int = 0) -> Path:
-    """The checkpoint of an entry with random weights."""
+@functools.cache
+def target_params() -> Params:
+    return jax.tree.map(lambda x: x * 1.3, TARGET.init(jax.random.key(3)))
+
+
+def written(folder: Path, entry: Entry, seed: int = 0, tensors: Tensors | None = None) -> Path:
+    """The checkpoint of an entry, with random weights unless others are given."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(entry["config"]), "utf-8")
     file = "medusa_lm_head" if entry["tensors"] == "medusa" else "model"
-    save_file(drawn(entry, seed), folder / f"{file}.safetensors", metadata={"format": "pt"})
+    tensors = drawn(entry, seed) if tensors is None else tensors
+    save_file(tensors, folder / f"{file}.safetensors", metadata={"format": "pt"})
     return folder
 
 
 def drawn(entry: Entry, seed: int = 0) -> Tensors:
     """Random weights under the names of an entry's layout."""
-    random, layout, config = np.random.default_rng(seed), entry["tensors"], entry["config"]
-    tensors = {name: _random(shape, random) for name, shape in SHAPES[layout](config).items()}
+    layout, config = entry["tensors"], entry["config"]
+    random = np.random.default_rng(seed)
+    tensors = random_tensors(SHAPES[layout](config), random)
     drafted, size = _vocabularies(config)
-    if layout in EAGLE3 and drafted < size:
+    for name in entry.get("without", ()):
+        del tensors[name]
+    if (layout in EAGLE3 or "speculators_model_type" in config) and drafted < size:
         ids = np.sort(random.permutation(size)[:drafted])
         tensors["d2t"] = (ids - np.arange(drafted)).astype(np.int64)
         tensors["t2d"] = np.isin(np.arange(size), ids)
     return {f"{EAGLE3.get(layout, '')}{name}": tensor for name, tensor in tensors.items()}
+
+
+def random_tensors(shapes: Shapes, random: np.random.Generator | int) -> Tensors:
+    """Random tensors of these names and shapes."""
+    generator = np.random.default_rng(random)
+    return {name: _random(shape, generator) for name, shape in shapes.items()}
 
 
 def layer_words(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -129,22 +156,36 @@ def _eagle1(config: Mapping[str, Any]) -> Shapes:
     return _named(others) | _named(_layer(config, hidden), "layers.0.")
 
 
+def block_words(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a block drafter, whatever object of its configuration they are in."""
+    words = {**layer_words(config), **config, **config.get("dflash_config", {})}
+    ids = words.get("aux_hidden_state_layer_ids") or range(words["num_hidden_layers"])
+    return {"target_layer_ids": ids, **words}
+
+
 def _dflash(config: Mapping[str, Any]) -> Shapes:
-    hidden, count = config["hidden_size"], config["num_hidden_layers"]
-    read = len(config["dflash_config"].get("target_layer_ids", range(count)))
-    tensors = _layer(config, hidden) | _norms(config) | {"input_layernorm": (hidden,)}
-    shapes = _named({"fc": (hidden, read * hidden), "hidden_norm": (hidden,), "norm": (hidden,)})
+    words = block_words(config)
+    hidden, count = words["hidden_size"], words["num_hidden_layers"]
+    fused = hidden, len(words["target_layer_ids"]) * hidden
+    tensors = _layer(words, hidden) | _norms(words) | {"input_layernorm": (hidden,)}
+    shapes = _named({"fc": fused, "hidden_norm": (hidden,), "norm": (hidden,)})
+    if "speculators_model_type" in config or "Qwen3DSparkModel" in config["architectures"]:
+        drafted, size = _vocabularies(config)
+        shapes |= _named({"embed_tokens": (size, hidden), "lm_head": (drafted, hidden)})
     for number in range(count):
         shapes |= _named(tensors, f"layers.{number}.")
     return shapes
 
 
 def _dspark(config: Mapping[str, Any]) -> Shapes:
-    inside, size = {**config, **config["dflash_config"]}, config["vocab_size"]
-    rank, hidden = inside["markov_rank"], config["hidden_size"]
-    tables = {"markov_head.markov_w1": (size, rank), "markov_head.markov_w2": (size, rank)}
-    head = {"confidence_head.proj": (1, hidden + rank)}
-    return _dflash(config) | _named(tables | head) | {"confidence_head.proj.bias": (1,)}
+    words, (drafted, size) = block_words(config), _vocabularies(config)
+    rank, hidden = words["markov_rank"], words["hidden_size"]
+    tables = {"markov_head.markov_w1": (size, rank), "markov_head.markov_w2": (drafted, rank)}
+    shapes = _dflash(config) | _named(tables)
+    if words.get("enable_confidence_head"):
+        head = {"confidence_head.proj": (1, hidden + rank)}
+        shapes |= _named(head) | {"confidence_head.proj.bias": (1,)}
+    return shapes
 
 
 def _domino(config: Mapping[str, Any]) -> Shapes:
@@ -162,15 +203,17 @@ def _domino(config: Mapping[str, Any]) -> Shapes:
 
 
 def _dflash2(config: Mapping[str, Any]) -> Shapes:
-    inside, hidden = config["dflash_config"], config["hidden_size"]
-    rank, taps = inside["selector_rank"], inside["conv_kernel_size"]
+    words = block_words(config)
+    rank, taps, hidden = (
+        words[name] for name in ("selector_rank", "conv_kernel_size", "hidden_size")
+    )
     shapes = _dflash(config) | {
         "candidate_selector.hidden_projection.weight": (rank, hidden),
-        "candidate_selector.predecessor_codebook": (config["vocab_size"], rank),
-        "candidate_selector.successor_codebook": (config["vocab_size"], rank),
+        "candidate_selector.predecessor_codebook": (words["vocab_size"], rank),
+        "candidate_selector.successor_codebook": (words["vocab_size"], rank),
     }
-    count = 2 * taps * hidden // inside["conv_group_size"]
-    for number in range(config["num_hidden_layers"]):
+    count = 2 * taps * hidden // words["conv_group_size"]
+    for number in range(words["num_hidden_layers"]):
         for part in ("attention_conv", "mlp_conv"):
             shapes[f"layers.{number}.{part}.base_kernel"] = 2, taps, hidden
             shapes[f"layers.{number}.{part}.kernel_projection.weight"] = count, hidden

@@ -72,7 +72,7 @@ def read_correction(fields: Mapping[str, Any]) -> Correction | None:
     """The correction that checked fields describe, if any.
 
     Raises:
-      ValueError: where they describe two.
+      ValueError: where they describe two, or a confidence head without one.
     """
     given = [name for name in ("markov_rank", "selector_rank", "gru_hidden_dim") if fields[name]]
     if len(given) > 1:
@@ -91,6 +91,10 @@ def read_correction(fields: Mapping[str, Any]) -> Correction | None:
         return Correction("gru", fields["emb_dim"], hidden=hidden, first=first, **confidence)
     if fields["markov_rank"]:
         return Correction(MARKOV[fields["markov_head_type"]], fields["markov_rank"], **confidence)
+    if fields["enable_confidence_head"]:
+        raise ValueError(
+            "enable_confidence_head is true; it must be false in a drafter without a correction"
+        )
     return None
 
 

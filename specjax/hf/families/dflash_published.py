@@ -43,6 +43,7 @@ from specjax.hf.families.schema import (
     read,
     size,
 )
+from specjax.hf.families.speculators import TYPE
 from specjax.models.base import LanguageModel
 from specjax.models.dflash import DFlash, DFlashCausalConfig
 
@@ -145,13 +146,15 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
 
     @classmethod
     def claims(cls, hf: Mapping[str, Any]) -> bool:
+        if TYPE in hf:
+            return False
         return "dflash_config" in hf or hf.get("architectures") in [[one] for one in ARCHITECTURES]
 
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> DFlashCausalConfig:
         # Null is hidden_size over num_attention_heads in their class, and refused in Qwen3's.
-        null = {"head_dim": None} if hf.get("head_dim", 0) is None else {}
+        null: dict[str, Any] = {"head_dim": None} if hf.get("head_dim", 0) is None else {}
         given = {name: value for name, value in hf.items() if name not in null}
         fields = read(self.schema, given, GENERATION) | null
         inside = read_nested(NESTED, nested(fields, "dflash_config"), "dflash_config")
@@ -183,7 +186,7 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
             embedded=False,
             headed=False,
             block_size=fields["block_size"] or BLOCK,
-            mask_token=_mask(fields),
+            mask_token=mask_token(fields["mask_token_id"], fields["vocab_size"]),
             target_depth=fields["num_target_layers"],
         )
         refuse_rotation(get_rope(made))
@@ -294,13 +297,16 @@ def _architecture(config: DFlashCausalConfig) -> str:
     return DSPARK[0] if config.anchor_first else ARCHITECTURE
 
 
-def _mask(fields: Mapping[str, Any]) -> int:
-    """The token whose embedding is at all masked positions."""
-    token, most = fields["mask_token_id"], fields["vocab_size"] - 1
-    if token is None or token > most:
+def mask_token(token: int | None, size: int) -> int:
+    """The token whose embedding is at all masked positions, one of `size` ids.
+
+    Raises:
+      ValueError: when there is none.
+    """
+    if token is None or token >= size:
         raise ValueError(
             f"mask_token_id is {format_value(token)}; it must be an id of the target, from 0 to "
-            f"{most}"
+            f"{size - 1}"
         )
     return token
 

@@ -12,11 +12,10 @@ from specjax.hf.families.speculators import TYPE
 READ = "EAGLE-3, DFlash, DSpark, DFlash 2, Domino and Medusa's heads"
 
 ARCHITECTURES = {
-    r"DSparkSpeculator": "DSpark in the layout of vLLM's speculators",
-    r"(?!Qwen3DSparkModel|DSparkDraftModel).*DSpark.*": "DSpark with the layers of another model",
+    r"(?!Qwen3DSparkModel|DSpark(DraftModel|Speculator)).*DSpark.*": "DSpark with the layers of"
+    " another model",
     r".*JetSpec.*": "JetSpec",
-    r"DFlashSpeculator": "DFlash in the layout of vLLM's speculators",
-    r"DFlash(?!2?DraftModel).+": "DFlash with the layers of another model",
+    r"DFlash(?!2?DraftModel|Speculator).+": "DFlash with the layers of another model",
     r".*P-?Eagle.*": "P-EAGLE",
     r"Eagle3Deep[Ss]eek\w*": "EAGLE-3 with multi-head latent attention",
     r"(LlamaForCausalLM|Qwen2ForCausalLM|MistralForCausalLM)Eagle": "EAGLE-1 or EAGLE-2",
@@ -24,17 +23,15 @@ ARCHITECTURES = {
     r".*MTP.*|.*NextN": "multi-token prediction (MTP)",
     r"MLPSpeculator\w*": "MLPSpeculator",
     r"Medusa\w*": "Medusa in the layout of vLLM",
+    r"\w+(?<!Llama)Eagle3Model": "EAGLE-3 of DeepSpec, on five layers of its target",
     r"CosyVoice\w*": "EAGLE-3 for speech tokens (CosyVoice)",
 }
 """Names of classes in `architectures`, as patterns."""
 
-SPECULATORS_READ = ("eagle3",)
+SPECULATORS_READ = ("eagle3", "dflash", "dspark", "dflash2")
 """Values of `speculators_model_type` that a family claims."""
 
 SPECULATORS = {
-    "dspark": "DSpark in the layout of vLLM's speculators",
-    "dflash2": "DFlash 2 in the layout of vLLM's speculators",
-    "dflash": "DFlash in the layout of vLLM's speculators",
     "peagle": "P-EAGLE",
     "mtp": "multi-token prediction (MTP)",
     "eagle": "EAGLE-1 or EAGLE-2",
@@ -55,6 +52,7 @@ FIELDS = {
     "ptd_token_id": "P-EAGLE",
     "pard_token": "PARD",
     "hydra_num_heads": "Hydra",
+    "dspark_block_size": "DSpark inside of its target",
 }
 """Fields that only drafters of one format have."""
 

@@ -59,6 +59,14 @@ def read_target_name(words: Any) -> str:
         return ""
 
 
+def read_length(words: Any) -> int | None:
+    """The draft length that `speculators_config` proposes; None where it proposes none."""
+    try:
+        return words["proposal_methods"][0]["speculative_tokens"]
+    except (IndexError, KeyError, TypeError):
+        return None
+
+
 def describe_proposal(algorithm: str, tokens: int, target_name: str) -> dict[str, Any]:
     """`speculators_config`: an engine's default draft settings, with drafts of so many tokens."""
     greedy = {
