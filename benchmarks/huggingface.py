@@ -101,14 +101,14 @@ def ours(session: Session) -> dict[str, Contestant]:
     compile_programs(session, batches)
 
     def contestant(name: str) -> Contestant:
-        generator, guide = session.generators[name], session.guides[name]
+        generator, selector = session.generators[name], session.arm_selectors[name]
         few = np.full(1, WARM_TOKENS, np.int32)
-        time_decode(generator, batches[0], seed, limit=few, **guide.run_arguments(0, batches[0]))
+        time_decode(generator, batches[0], seed, limit=few, **selector.run_arguments(0, batches[0]))
 
         def decode(index: int) -> Decoded:
             batch = batches[index]
             seconds, rows, made = time_decode(
-                generator, batch, seed, **guide.run_arguments(0, batch)
+                generator, batch, seed, **selector.run_arguments(0, batch)
             )
             calls = summarize(generator.decoder, [(made, 1)]).reviews
             return Decoded(seconds, calls, rows[0])

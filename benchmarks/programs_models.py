@@ -24,7 +24,7 @@ from specjax.models.eagle import EagleCausalConfig, EagleT5Config
 from specjax.models.heads import Heads, LoadedHeads
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.positions import Rope
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.selection.choosing import POLICY
 from specjax.selection.policy import Policy, embedding_source
 from specjax.training.ngram import shapes as table_shapes
@@ -105,17 +105,17 @@ def feature_drafter(
 
 def weights(one: LanguageModel) -> Params:
     """A model's parameters; drafted ids, which are looked at, are those that it has without any."""
-    return {name: tree for name, tree in parameter_shapes(one).items() if name != "ids"}
+    return {name: tree for name, tree in get_parameter_shapes(one).items() if name != "ids"}
 
 
 def heads(drafter: DraftHeads, on_target: bool, width: int) -> LoadedHeads:
     """Parallel heads on the target's states, or on those of a trunk."""
     own: dict[str, Any] = {}
     if on_target:
-        own = {"activation": "silu", "behind": 1, "normed": True}
+        own = {"activation": "silu", "state_lag": 1, "normed": True}
         own |= {"sequential": drafter.sequential}
     shape = Heads(2, width, width + 2, **own)
-    return LoadedHeads(shape, parameter_shapes(shape))
+    return LoadedHeads(shape, get_parameter_shapes(shape))
 
 
 def tables(case: Case, made: Strategy, target: LanguageModel, drafter: Any) -> dict[str, Params]:
@@ -128,7 +128,7 @@ def tables(case: Case, made: Strategy, target: LanguageModel, drafter: Any) -> d
             found[HEADS] = heads(made.drafter, on_target, trunk.config.d_model)
         names = getattr(made.drafter, "names", ())
         if POLICY in made.drafter.spec.resources:
-            found[POLICY] = parameter_shapes(Policy(names, *embedding_source(target), hidden=8))
+            found[POLICY] = get_parameter_shapes(Policy(names, *embedding_source(target), hidden=8))
         found |= selection_trees({"": made}, target)
     return found
 
@@ -157,9 +157,9 @@ def lowered(case: Case, platform: str) -> str:
         generator = specjax.Generator(loaded["target"], drafters, made, **common)
         batch = generator.batch(prompts(case), case.rows)
         choice = made.drafter.choice
-        told = dict.fromkeys(choice.rows if choice else (), np.zeros(case.rows, np.int32))
+        choices = dict.fromkeys(choice.rows if choice else (), np.zeros(case.rows, np.int32))
         jitted = generate
-        arguments = generator.arguments(batch, generator.keys(batch, 0), rows=told)
+        arguments = generator.arguments(batch, generator.keys(batch, 0), rows=choices)
     return jitted.trace(*arguments).lower(lowering_platforms=(platform,)).as_text()
 
 

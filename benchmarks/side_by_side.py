@@ -7,7 +7,7 @@
       --drafter=llama-gsm8k-drafter --task=gsm8k_qa --data_path=test.jsonl.gz
 
 Each checkout has a process that holds its models and programs and decodes all prompts with one
-strategy when it is told to, one after another: before and after, then after and before. So a
+strategy on command, one after another: before and after, then after and before. So a
 machine that changes its speed changes both. Batch 1, float32. Compiling is timed apart, with all
 programs dropped before. Run it on an idle machine; below 1 is faster.
 """

@@ -4,7 +4,7 @@
     python -m specjax.main --config=configs/qwen3_moe.py --dry_run --config.topology=v4:2x2x1
     python -m specjax.main --config=configs/qwen3_moe.py --workdir=runs/qwen3_moe
 
-The template is told not to let the model think first, for which 256 tokens would not do.
+The template disables thinking, for which 256 tokens would not do.
 A token has 8 experts of each layer, so that a step of one token reads about a tenth of the weights.
 A draft of K tokens makes the verification read those of K + 1 tokens: by the formula of
 docs/methods/operations.md 8, 29 and 52 of 128 experts for K = 0, 3 and 7. At batch size 1, where

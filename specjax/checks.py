@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from specjax.contracts import fields
-from specjax.models.small_weights import HALF, SmallWeights
+from specjax.models.quantized_weights import HALF, WeightFormat
 from specjax.runtime.errors import UserError
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "float16": jnp.float16}
@@ -88,14 +88,14 @@ def parse_dtype(value: Any) -> Any:
 
 def parse_weights(
     value: Any, where: str = "weights", mesh: Mesh | None = None
-) -> SmallWeights | None:
+) -> WeightFormat | None:
     """Parses `bfloat16`, `int8`, `int4` or `int4:64`; None for the empty text.
 
     Raises:
       UserError: naming the field (`where`), the value and what is allowed.
     """
     try:
-        weights = None if value == "" else SmallWeights.spelled(value)
+        weights = None if value == "" else WeightFormat.parse(value)
     except ValueError as error:
         raise UserError(f"{where} is {value!r}; {error}") from None
     if mesh is not None and weights and weights.kind == HALF:

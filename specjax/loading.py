@@ -14,11 +14,11 @@ from specjax.checks import check_dictionary, check_integer, parse_dtype, parse_w
 from specjax.hf import huggingface
 from specjax.hf.extractor import load_extractor
 from specjax.hf.families.generation import beams_in, settings_in
-from specjax.hf.languages import check_told_once, language_generation
+from specjax.hf.languages import check_one_language, language_generation
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.logits.settings import parse_settings
 from specjax.models.base import LanguageModel, Params
-from specjax.models.small_weights import shrink_params
+from specjax.models.quantized_weights import quantize_params
 from specjax.parallel import padding
 from specjax.parallel.sharding import placement
 from specjax.runtime.errors import UserError
@@ -84,7 +84,7 @@ def load(
     """Loads a model and its tokenizer from a Hugging Face directory, hub id or GGUF file.
 
     `dtype` is that of weights and arithmetic: float32 on CPU, bfloat16 on TPU and GPU; `weights`
-    "int8", "int4" or "int4:64" keep kernels in fewer bits (`small_weights`), and "bfloat16" keeps
+    "int8", "int4" or "int4:64" store kernels in fewer bits (`quantized_weights`), "bfloat16" stores
     kernels and embeddings as most checkpoints are published, under float32 arithmetic, which reads
     half the bytes (on one device). On a `mesh`
     (`specjax.make_mesh`) weights go from the files straight to their shards: over all devices of
@@ -115,7 +115,7 @@ def load(
     model, params, fields = checkpoint.model, checkpoint.params, checkpoint.generation
     vocabularies = {"vocab_size": model.info.vocab_size, "source_vocab": model.info.source_vocab}
     tokenizer = load_tokenizer(checkpoint.path, language=source_language, **vocabularies)
-    check_told_once(target_language, generation)
+    check_one_language(target_language, generation)
     fields = language_generation(fields, tokenizer, target_language)
     # A user's changes are not errors of the file.
     file = name if generation else huggingface.generation_file(checkpoint.path)
@@ -142,6 +142,8 @@ def quantize(model: LoadedModel, weights: str) -> LoadedModel:
     if params is None:
         raise UserError(f"model is {model!r}; it must be what specjax.load returns")
     try:
-        return dataclasses.replace(model, params=shrink_params(params, small) if small else params)
+        return dataclasses.replace(
+            model, params=quantize_params(params, small) if small else params
+        )
     except ValueError as error:
         raise UserError(str(error)) from None

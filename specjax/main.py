@@ -24,7 +24,7 @@ from specjax.experiments.config.command_line import flags_text, help_text, parse
 from specjax.experiments.config.validation import check_config
 from specjax.reporting.summary import verbosity
 from specjax.runtime import processes
-from specjax.runtime.errors import EndRequested, UserError
+from specjax.runtime.errors import TerminationRequest, UserError
 
 CACHE = "SPECJAX_COMPILATION_CACHE"
 """Environment variable with the folder of compiled programs; empty turns the cache off."""
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
         words = next(iter(str(error).splitlines()), "no more could be had")
         print(f"specjax: memory is not enough: {words}; try smaller batches", file=sys.stderr)
         return 2
-    except EndRequested as error:
+    except TerminationRequest as error:
         print(f"specjax: {error}", file=sys.stderr)
         return SIGTERM
     except KeyboardInterrupt:

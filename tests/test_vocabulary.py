@@ -129,15 +129,15 @@ def test_it_drafts_beside_models_that_are_padded_otherwise(loaded, stranger):
 
 def reordered(tokenizer, order):
     """The tokenizer with other ids."""
-    told = json.loads(tokenizer.backend_tokenizer.to_str())
-    words = told["model"]["vocab"]
-    told["model"]["vocab"] = {piece: int(order[token]) for piece, token in words.items()}
-    for token in told["added_tokens"]:
+    fields = json.loads(tokenizer.backend_tokenizer.to_str())
+    words = fields["model"]["vocab"]
+    fields["model"]["vocab"] = {piece: int(order[token]) for piece, token in words.items()}
+    for token in fields["added_tokens"]:
         token["id"] = int(order[token["id"]])
-    for special in told["post_processor"]["special_tokens"].values():
+    for special in fields["post_processor"]["special_tokens"].values():
         special["ids"] = [int(order[token]) for token in special["ids"]]
     names = {name: getattr(tokenizer, name) for name in ("pad_token", "eos_token", "unk_token")}
-    backend = Tokenizer.from_str(json.dumps(told))
+    backend = Tokenizer.from_str(json.dumps(fields))
     return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
 
 

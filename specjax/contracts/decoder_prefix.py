@@ -8,13 +8,13 @@ from jaxtyping import Array, Int
 from specjax.contracts.context import Context
 from specjax.contracts.env import Bound
 from specjax.models.base import Cache, LanguageModel, Prompts
-from specjax.models.info import Forced
+from specjax.models.info import ForcedToken
 from specjax.models.vocabularies import OtherVocabulary, unwrap
 from specjax.sampling import argmax
 
 
 def choose_decoder_prefix(
-    target: Bound, cache: Cache, prefix: tuple[Forced, ...]
+    target: Bound, cache: Cache, prefix: tuple[ForcedToken, ...]
 ) -> Int[Array, "B N"]:
     """Returns the decoder prefix [B, N], with the most probable token of each choice.
 
@@ -75,7 +75,7 @@ def prefill(
     """
     tokens, own = prefix[:, :-1], unwrap(model.model)
     if isinstance(own, OtherVocabulary) and own.prefix:
-        tokens, cache = own.with_own_prefix(model.params, prefix, length, cache)
+        tokens, cache = own.apply_own_prefix(model.params, prefix, length, cache)
     elif prefix.shape[1] < 2:
         return cache
     no_logits = jnp.zeros((len(prefix), 0), jnp.int32)

@@ -44,11 +44,11 @@ class Bound:
     def read_out(self, hidden: Float[Array, "... D"]) -> Float32[Array, "... V"]:
         return self.model.read_out(self.params, hidden)
 
-    def normed(self, hidden: Float[Array, "... D"]) -> Float[Array, "... D"]:
-        return self.model.normed(self.params, hidden)
+    def apply_final_norm(self, hidden: Float[Array, "... D"]) -> Float[Array, "... D"]:
+        return self.model.apply_final_norm(self.params, hidden)
 
-    def output(self, normed: Float[Array, "... D"]) -> Float32[Array, "... V"]:
-        return self.model.output(self.params, normed)
+    def apply_lm_head(self, normed: Float[Array, "... D"]) -> Float32[Array, "... V"]:
+        return self.model.apply_lm_head(self.params, normed)
 
     def embed(self, tokens: Int[Array, " ..."]) -> Float[Array, "... D"]:
         return self.model.embed(self.params, tokens)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from specjax.data.pipeline import Ragged
+from specjax.data.pipeline import RaggedRows
 from specjax.hf.two_vocabularies import text_ids
 from specjax.runtime.progress import progress
 
@@ -32,17 +32,17 @@ class Encoder:
     max_output_tokens: int
     chat: Callable[[Sequence[str]], Sequence[Ids]] | None = None
 
-    def prompts(self, texts: Sequence[str]) -> Ragged:
+    def prompts(self, texts: Sequence[str]) -> RaggedRows:
         """Ids of prompts."""
         encode = self.chat or self._plain
-        return Ragged(map(self._cut_prompt, self._chunks("prompts", texts, encode)))
+        return RaggedRows(map(self._cut_prompt, self._chunks("prompts", texts, encode)))
 
-    def outputs(self, prompts: Sequence[str], texts: Sequence[str]) -> Ragged:
+    def outputs(self, prompts: Sequence[str], texts: Sequence[str]) -> RaggedRows:
         """Ids of the outputs to learn, followed by EOS."""
         pairs = list(zip(prompts, texts, strict=True))
         encode = self._continuations if self.causal else self._targets
         encode = self._answers if self.chat else encode
-        return Ragged(
+        return RaggedRows(
             row[: self.max_output_tokens] for row in self._chunks("outputs", pairs, encode)
         )
 

@@ -38,7 +38,7 @@ class Rows(Sequence[Row]):
         return self.row(index)
 
 
-class Ragged(Rows[np.ndarray]):
+class RaggedRows(Rows[np.ndarray]):
     """Rows of int32 ids, each of its own length."""
 
     def __init__(self, rows: Iterable[Ids]) -> None:

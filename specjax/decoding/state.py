@@ -20,7 +20,7 @@ from specjax.contracts.rule import Rule
 from specjax.contracts.spec import Call, list_parts
 from specjax.decoding.trace import Trace
 from specjax.models.base import LanguageModel, Params, check_same_prompts
-from specjax.models.guided import Guided
+from specjax.models.guided import GuidedModel
 from specjax.models.info import Frames
 from specjax.models.vocabularies import unwrap
 from specjax.parallel.sharding import Layout
@@ -82,7 +82,7 @@ class Decoder:
             if not spec.features:  # otherwise it reads the target's states, not prompts
                 check_same_prompts(name, known[name], self.target_model)
         target = self.target_model
-        if isinstance(unwrap(target), Guided) and not self.reader.exact:
+        if isinstance(unwrap(target), GuidedModel) and not self.reader.exact:
             raise ValueError(
                 "the target is guided, which reads each text twice with all layers; CALM runs them"
                 " one by one"

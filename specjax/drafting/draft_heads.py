@@ -102,9 +102,9 @@ class DraftHeads(Proposer):
                 f" {width}"
             )
         self._check_vocabulary(env, heads)
-        if heads.behind != self.on_target:
-            state = ("of the pending token", "before the pending token")[heads.behind]
-            allowed = "the target" if heads.behind else "a model that is called for them"
+        if heads.state_lag != self.on_target:
+            state = ("of the pending token", "before the pending token")[heads.state_lag]
+            allowed = "the target" if heads.state_lag else "a model that is called for them"
             raise ValueError(
                 f"{self.heads!r} reads states {state}; model is {self.trunk!r}, it must be"
                 f" {allowed}"

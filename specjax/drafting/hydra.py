@@ -51,5 +51,7 @@ class Hydra(DraftHeads):
     def _logits(self, env: Env, hidden: jax.Array, tokens: jax.Array) -> jax.Array:
         """Logits [..., V] after tokens [..., j], from the state [..., D] before the first."""
         loaded, target = env.params[self.heads], env.target
-        state = loaded.heads.state(loaded.params, hidden, tokens.shape[-1], target.embed(tokens))
+        state = loaded.heads.compute_state(
+            loaded.params, hidden, tokens.shape[-1], target.embed(tokens)
+        )
         return target.read_out(state)

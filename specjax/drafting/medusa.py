@@ -48,7 +48,7 @@ class Medusa(DraftHeads):
             after = {self.model: cache}
         loaded = env.params[self.heads]
         used = dataclasses.replace(loaded.heads, count=self.depth)
-        return used.logits(loaded.params, hidden, env[self.model]), after
+        return used.compute_logits(loaded.params, hidden, env[self.model]), after
 
     def close(
         self, env: Env, caches: Caches, state: Caches, context: Context, drafted: Progress | None

@@ -14,9 +14,9 @@ from specjax.data.pipeline import Arrays
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.placement import decode_mesh
-from specjax.experiments.decode.look import choose_shown
+from specjax.experiments.decode.first_look import choose_shown
 from specjax.experiments.decode.planning import Plan, abstract_decode
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.training.step import Setup, train_step
 
 Task = Callable[[], None]
@@ -64,7 +64,7 @@ def decodes(plan: Plan) -> list[Task]:
 
 
 def _compile_step(setup: Setup, batch: Arrays) -> None:
-    params = parameter_shapes(setup.model)
+    params = get_parameter_shapes(setup.model)
     train_step.lower(setup, jax.eval_shape(setup.start, params), {}, batch).compile()
 
 

@@ -23,7 +23,7 @@ from specjax.experiments.config.defaults import make_config
 from specjax.experiments.config.fields import check_fields
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.look import show_first_example
+from specjax.experiments.decode.first_look import show_first_example
 from specjax.experiments.decode.planning import Plan, show_plan
 from specjax.experiments.decode.session import open_session
 from specjax.experiments.decode.show import show
@@ -35,7 +35,7 @@ from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_tokenizer
 from specjax.loading import LoadedModel, load
 from specjax.models.base import LanguageModel
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.pair import Pair
 from specjax.runtime.errors import UserError
@@ -149,7 +149,7 @@ def check(config: ConfigDict) -> Plan:
     strategies = load_strategies(config)
     check_models(strategies, MODELS)
     shapes = [
-        LoadedModel(model, parameter_shapes(model), name="trained in the workdir")
+        LoadedModel(model, get_parameter_shapes(model), name="trained in the workdir")
         for model in describe_trained_models(
             settings, make_model_shape(target, settings.vocab_size)
         )

@@ -15,19 +15,23 @@ from specjax.hf.hub import is_hub_id
 from specjax.hf.tensors import open_file
 from specjax.hf.trees import load_tree, save_tree
 from specjax.models.heads import Heads, LoadedHeads
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.runtime.errors import UserError
 
 COUNTS = ("count", "d_model", "width")
 
-LATER = {"behind": int, "sequential": bool, "normed": bool}
-"""Fields that files of heads may lack, as numbers; their default is 0."""
+LATER = {
+    "state_lag": ("behind", int),
+    "sequential": ("sequential", bool),
+    "normed": ("normed", bool),
+}
+"""Keys and types of fields that files of heads may lack; the default is 0."""
 
 
 def save(loaded: LoadedHeads, file: str | Path) -> None:
     """Writes heads as one safetensors file, atomically."""
     shape = dataclasses.asdict(loaded.heads)
-    shape |= {name: int(shape[name]) for name in LATER}
+    shape |= {key: int(shape.pop(name)) for name, (key, _) in LATER.items()}
     save_tree(loaded.params, Path(file), {name: str(value) for name, value in shape.items()})
 
 
@@ -64,13 +68,13 @@ def shapes(file: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
         metadata = opened.metadata() or {}
     try:
         counts = {name: int(metadata[name]) for name in COUNTS}
-        later = {name: kind(int(metadata.get(name, 0))) for name, kind in LATER.items()}
+        later = {name: kind(int(metadata.get(key, 0))) for name, (key, kind) in LATER.items()}
         heads = Heads(**counts, **later, activation=metadata["activation"])
     except KeyError as error:
         raise UserError(f"heads {str(file)!r} have no {error} in their metadata") from None
     except ValueError as error:
         raise UserError(f"heads {str(file)!r} have unusable metadata: {error}") from None
-    tree = parameter_shapes(heads)
+    tree = get_parameter_shapes(heads)
     return LoadedHeads(
         heads, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), tree)
     )

@@ -53,8 +53,8 @@ from specjax.hf.tensors import (
 )
 from specjax.models.base import LanguageModel, Params, Where
 from specjax.models.on_target import FeatureDrafter
-from specjax.models.shapes import parameter_shapes
-from specjax.models.small_weights import SmallWeights, is_small
+from specjax.models.quantized_weights import WeightFormat, is_quantized
+from specjax.models.shapes import get_parameter_shapes
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import expand_path, replacing_directory
@@ -85,8 +85,8 @@ def load(
 ) -> Checkpoint:
     """Loads a model from a directory, hub id or GGUF file with floating-point weights in `dtype`.
 
-    `weights` quantizes the kernels of its layers (`models.small_weights`). `placement(model)` gives
-    the sharding of each parameter (`parallel.sharding`); None: all on the default device. Decodes
+    `weights` quantizes the kernels of its layers (`models.quantized_weights`). `placement(model)`
+    gives the sharding of each parameter (`parallel.sharding`); None: the default device. Decodes
     apply the settings of `generation_config.json` with the changes of `generation`; unsupported
     ones are refused. With `ignore_generation_config` only special tokens are read.
 
@@ -114,7 +114,7 @@ def load(
         config = dataclasses.replace(config, tied=False)
     model, names = family.model(config), family.names(config)
     where = on_one_device if placement is None else placement(model)
-    shapes = flat_shapes(parameter_shapes(model))
+    shapes = flat_shapes(get_parameter_shapes(model))
     packing = read_packing(path)
     _check_weights(path, small, packing, shapes)
     packed = find_packed_kernels(files, names, packing, _model_type(path))
@@ -135,7 +135,7 @@ def load(
 
 
 def _check_weights(
-    path: Path, weights: SmallWeights | None, packing: Packing | None, shapes: Mapping[Where, Any]
+    path: Path, weights: WeightFormat | None, packing: Packing | None, shapes: Mapping[Where, Any]
 ) -> None:
     """Refuses `weights` for a checkpoint that is already quantized."""
     if weights is None:
@@ -163,7 +163,7 @@ def read_packing(path: Path) -> Packing | None:
         raise UserError(f"{_where(path)} cannot be used: {error}") from None
 
 
-def read_stored_weights(name: str | Path) -> SmallWeights | None:
+def read_stored_weights(name: str | Path) -> WeightFormat | None:
     """Weight format of the stored kernels of a directory or cached hub id; None: unquantized."""
     path = expand_path(name)
     if is_gguf(path):
@@ -379,7 +379,7 @@ def save(
     Raises:
       UserError: saying why nothing was written.
     """
-    if any(is_small(leaf) for leaf in jax.tree.leaves(params, is_leaf=is_small)):
+    if any(is_quantized(leaf) for leaf in jax.tree.leaves(params, is_leaf=is_quantized)):
         raise UserError(
             "the model has quantized weights, which are not written; load it without `weights`"
             " and save that"

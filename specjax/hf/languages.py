@@ -74,7 +74,7 @@ def language_generation(
     return {**generation, FORCED: language_token(tokenizer, code, field)}
 
 
-def check_told_once(code: str, changes: Mapping[str, Any] | None, where: str = "") -> None:
+def check_one_language(code: str, changes: Mapping[str, Any] | None, where: str = "") -> None:
     """Refuses both a language of texts and a change of its forced token.
 
     Raises:

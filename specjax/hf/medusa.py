@@ -39,7 +39,7 @@ from specjax.hf.tensors import (
 )
 from specjax.models.base import Params, Where
 from specjax.models.heads import LoadedHeads, ResidualHeads
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import replacing_directory
@@ -69,7 +69,7 @@ def load(name: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
     with note_ignored(f"heads {str(name)!r}"):
         path, heads, places = _described(name)
     named = names(heads)
-    shapes = flat_shapes(parameter_shapes(heads))
+    shapes = flat_shapes(get_parameter_shapes(heads))
     params = read_params(path, places, named, shapes, dtype)
     refuse_extra(path, places, named, r"$^")
     return LoadedHeads(heads, params)
@@ -82,7 +82,7 @@ def shapes(name: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
       UserError: when a file or the first head's tensors are missing or do not fit.
     """
     _, heads, _ = _described(name)
-    tree = parameter_shapes(heads)
+    tree = get_parameter_shapes(heads)
     return LoadedHeads(
         heads, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), tree)
     )

@@ -1,7 +1,8 @@
 """Kernels that a checkpoint stores as packed integers: compressed-tensors, GPTQ and AWQ.
 
-They become exactly the arrays that `weights` of `load` makes (`models.small_weights`): no number is
-rounded, except scales to the dtype. docs/methods/small_weights.md lists the supported formats.
+They become exactly the arrays that `weights` of `load` makes (`models.quantized_weights`): no
+number is rounded, except scales to the dtype. docs/methods/quantized_weights.md lists the supported
+formats.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from specjax.hf.families.schema import Field, Schema, choice, format_value, only
 from specjax.hf.finite import is_finite
 from specjax.hf.tensors import Place, Placement, open_file, place_kernel
 from specjax.models.base import Params, Where
-from specjax.models.small_weights import SmallWeights, make_kernel
+from specjax.models.quantized_weights import WeightFormat, make_quantized_kernel
 from specjax.runtime.errors import UserError
 
 WORD = 32
@@ -44,7 +45,7 @@ class Packing:
     """How a checkpoint stores the kernels that it names by `_PARTS`."""
 
     layout: str
-    weights: SmallWeights
+    weights: WeightFormat
 
     @property
     def bits(self) -> int:
@@ -85,8 +86,8 @@ def _group_size(default: int | None) -> Field:
     return Field(default, "-1, for all inputs, or a positive integer", fits)
 
 
-def _small(bits: int, group: int | None) -> SmallWeights:
-    return SmallWeights(f"int{bits}", group if group and group > 0 else 0)
+def _small(bits: int, group: int | None) -> WeightFormat:
+    return WeightFormat(f"int{bits}", group if group and group > 0 else 0)
 
 
 _GROUP = Schema(
@@ -277,7 +278,7 @@ def read_kernel(
     except ValueError as error:
         name, file = next(iter(parts.values())), str(files[next(iter(parts.values()))].file)
         raise UserError(f"tensor {name!r} of {file!r} cannot be used: {error}") from None
-    return make_kernel(integers, jnp.asarray(scale).astype(dtype), zero, packing.weights)
+    return make_quantized_kernel(integers, jnp.asarray(scale).astype(dtype), zero, packing.weights)
 
 
 def _numbers(

@@ -19,7 +19,7 @@ from specjax.hf.families import speech as telling
 from specjax.hf.families.speech import prefix_tokens
 from specjax.models.base import LanguageModel, Params
 from specjax.models.vocabularies import OtherVocabulary, restrict_vocabulary
-from specjax.models.whisper import SpeechTokens, Whisper, encoder, without_encoder
+from specjax.models.whisper import SpeechTokens, Whisper, drop_encoder, select_encoder
 from specjax.runtime.errors import UserError
 
 TIMESTAMPS = "return_timestamps"
@@ -128,9 +128,9 @@ def with_encoder_of(target: Any, drafter: Any) -> Any:
         return drafter
     if drafter.params is None:
         return dataclasses.replace(drafter, model=borrowing)
-    if not _equal(encoder(target.params), encoder(drafter.params)):
+    if not _equal(select_encoder(target.params), select_encoder(drafter.params)):
         return drafter
-    params = without_encoder(drafter.params)
+    params = drop_encoder(drafter.params)
     return dataclasses.replace(drafter, model=borrowing, params=params)
 
 

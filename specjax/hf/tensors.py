@@ -20,7 +20,7 @@ from specjax.hf.finite import check_finite
 from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.tensors import GgufFile, own_name
 from specjax.models.base import Params, Where
-from specjax.models.small_weights import SmallWeights, store_small
+from specjax.models.quantized_weights import WeightFormat, quantize_parameter
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import check_regular
@@ -121,7 +121,7 @@ def read_params(
     shapes: Mapping[Where, tuple[int, ...]],
     dtype: Any,
     placement: Placement = on_one_device,
-    weights: SmallWeights | None = None,
+    weights: WeightFormat | None = None,
 ) -> Params:
     """Streams every tensor of `names` into a tree of arrays, each shard straight to its device.
 
@@ -141,8 +141,8 @@ def read_params(
             with open_parameter(stored, files, shapes[where]) as parameter:
                 kind = np.dtype(np.int32 if stored.integer else dtype)
                 array = _place(parameter, placement(where, shapes[where]), kind)
-            if weights and weights.shrinks(where, shapes[where]):
-                array = place_kernel(store_small(where, array, weights), where, placement)
+            if weights and weights.applies_to(where, shapes[where]):
+                array = place_kernel(quantize_parameter(where, array, weights), where, placement)
             node[where[-1]] = array
     return params
 

@@ -63,7 +63,7 @@ def drop_tokens(logits: jax.Array, tokens: tuple[int, ...]) -> jax.Array:
 
 @PROCESSORS.register("suppress_tokens", example={"suppress_tokens": (2,)})
 @dataclasses.dataclass(frozen=True)
-class Suppressed(LogitsProcessor):
+class SuppressedTokens(LogitsProcessor):
     """Tokens that are never written."""
 
     suppress_tokens: tuple[int, ...] = fields.tokens(help="tokens that are never written")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from specjax.contracts import fields
 from specjax.contracts.registry import PROCESSORS
 from specjax.models.base import LanguageModel
-from specjax.models.guided import Guided
+from specjax.models.guided import GuidedModel
 from specjax.models.vocabularies import unwrap
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Guidance:
         if model.info.start_token is not None:
             raise ValueError(f"{refusal} for a target with an encoder")
         target = unwrap(model)
-        if not (isinstance(target, Guided) and target.scale == self.guidance_scale):
+        if not (isinstance(target, GuidedModel) and target.scale == self.guidance_scale):
             raise ValueError(f"{refusal} here: only decodes without beams call their target twice")
 
 
@@ -53,6 +53,6 @@ def apply_guidance(target: LoadedModel, settings: Mapping[str, Any]) -> LoadedMo
 
 def guide_model(settings: Mapping[str, Any], model: LanguageModel) -> LanguageModel:
     """The target model with guidance by these checked settings, if it is supported."""
-    free = model.model if isinstance(model, Guided) else model
+    free = model.model if isinstance(model, GuidedModel) else model
     scale = settings.get("guidance_scale")
-    return free if scale is None or model.info.start_token is not None else Guided(free, scale)
+    return free if scale is None or model.info.start_token is not None else GuidedModel(free, scale)

@@ -248,7 +248,7 @@ class DecayingLength(LogitsProcessor):
 
 @PROCESSORS.register("renormalize_logits", example={"renormalize_logits": True})
 @dataclasses.dataclass(frozen=True)
-class Renormalized(LogitsProcessor):
+class LogitsNormalization(LogitsProcessor):
     """Renormalizes the log-probabilities of a beam search after other settings."""
 
     renormalize_logits: bool = fields.flag(

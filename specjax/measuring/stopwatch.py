@@ -16,7 +16,7 @@ import numpy as np
 from specjax.contracts.context import fold_keys
 from specjax.contracts.spec import Call
 from specjax.models.base import Cache, LanguageModel, Params, Resume
-from specjax.models.shapes import make_silence, start_cache
+from specjax.models.shapes import make_placeholder_prompts, start_cache
 from specjax.runtime.programs import side_by_side
 from specjax.runtime.progress import progress
 from specjax.sampling import Sampling, adjust, argmax, draw
@@ -146,7 +146,7 @@ class Stopwatch:
         caches = {}
         for name in dict.fromkeys(call.model for turn in turns for call in turn):
             model = self.models[name]
-            prompt = make_silence(model.info.frames, self.batch, self.prompt)
+            prompt = make_placeholder_prompts(model.info.frames, self.batch, self.prompt)
             length = jnp.full(self.batch, self.prompt, jnp.int32)
             caches[name] = _prefill(model, self.params[name], prompt, length, capacity, ahead=ahead)
         return caches

@@ -19,7 +19,7 @@ from specjax.drafting.draft_heads import DraftHeads
 from specjax.metrics.traces import Rounds
 from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel
-from specjax.models.guided import Guided
+from specjax.models.guided import GuidedModel
 from specjax.models.t5 import T5Config
 from specjax.models.t5gemma import Stack, T5GemmaConfig
 from specjax.models.t5gemma2 import T5Gemma2Config
@@ -181,7 +181,7 @@ def head_calls(drafter: Drafter, params: Mapping[str, Any], rounds: Rounds) -> O
     if not isinstance(drafter, DraftHeads):
         return NONE
     heads = params[drafter.heads].heads
-    weights = [heads.weights(head) for head in range(1, drafter.depth + 1)]
+    weights = [heads.count_weights(head) for head in range(1, drafter.depth + 1)]
     runs = drafter.fed if drafter.sequential else (1,) * drafter.depth
     flops = sum(2 * own * states for own, states in zip(weights, runs, strict=True))
     memory = np.asarray(sum(weights), np.float64)
@@ -209,7 +209,7 @@ def operations(
         decoding = {target: calm_calls(shape, rounds, prompt, reader)}
     else:
         decoding = {target: target_calls(shape, rounds, prompt)}
-    guided = isinstance(models[target], Guided)
+    guided = isinstance(models[target], GuidedModel)
     if guided:
         free = drop_prompt(rounds, prompt)
         decoding[target] += target_calls(transformer_shape(models[target]), free, prompt)

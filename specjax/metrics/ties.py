@@ -16,7 +16,7 @@ import numpy as np
 
 from specjax.data.batching import Prompt
 from specjax.models.base import LanguageModel, Params
-from specjax.models.guided import Guided, guided_logits
+from specjax.models.guided import GuidedModel, guide_logits
 from specjax.models.vocabularies import unwrap
 from specjax.runtime import processes
 
@@ -69,12 +69,12 @@ def is_near_tie(logits: np.ndarray, tokens: tuple[int, int], dtype: jnp.dtype) -
 def logits_at(model: LanguageModel, params: Params, where: Divergence) -> np.ndarray:
     """Teacher-forced float32 logits [V] of the token after the common prefix of two outputs."""
     target = unwrap(model)
-    if isinstance(target, Guided):
+    if isinstance(target, GuidedModel):
         without = dataclasses.replace(where, prompt=where.prompt[-1:])
         own, free = (
             jnp.asarray(logits_at(target.model, params, each)) for each in (where, without)
         )
-        return np.asarray(guided_logits(own, free, target.scale))[: model.info.vocab_size]
+        return np.asarray(guide_logits(own, free, target.scale))[: model.info.vocab_size]
     head = where.head or model.info.first_prefix
     text = [*(head or where.prompt), *where.shared]
     batch = {"inputs": _padded(text), "length": jnp.array([len(text)])}

@@ -1,7 +1,7 @@
-"""Attention that never holds the scores of all queries and keys of a long text at once.
+"""Attention in blocks, so that long texts never need all scores in memory at once.
 
-Short texts keep `layers.attend`, one array of scores [B, H, T, C]. Which way is taken follows from
-static shapes and the numbers below; docs/how_to/long_prompts.md has their measurements.
+Short texts use `layers.attend`, with one array of scores [B, H, T, C]. Static shapes and the
+constants below select the implementation; docs/how_to/long_prompts.md has their measurements.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from jaxtyping import Array, Float, Float32, Int, Int32
 from specjax.models.layers import MASKED, attend, causal_mask, key_mask, soft_cap
 
 WHOLE_SCORES = 2048 * 2048
-"""Most queries times keys whose scores are one array."""
+"""Maximum of queries times keys whose scores are one array."""
 
 QUERIES = 128
-"""Most queries of a block that meets all keys."""
+"""Maximum queries per block, each block over all keys."""
 
 LONG_CACHE = 4096
-"""Most slots of a cache that a call attends to whether they are filled or not."""
+"""Maximum cache slots that a call attends to in full, empty slots included."""
 
 KEYS = 512
-"""Slots of a longer cache that are attended to in one step."""
+"""Slots per block of a longer cache."""
 
 WHOLE_PROMPT = 1024
-"""Most tokens of a prompt that go through the layers together."""
+"""Maximum tokens of a prompt that is prefilled in one call."""
 
 CHUNK = 512
-"""Most tokens of a longer prompt that do."""
+"""Maximum tokens per chunk of a longer prompt."""
 
 
-def least_scores(tokens: int, in_chunks: bool) -> int:
-    """Least entries of a row's and head's scores that reading so many tokens holds at once.
+def count_scores(tokens: int, in_chunks: bool) -> int:
+    """Counts scores per row and head held at once during prefill, at least.
 
-    `in_chunks` is how decoder-only models read prompts. Blocks are equal, at least half of their
-    largest size.
+    `in_chunks` is True for decoder-only models. Blocks have equal sizes of at least half their
+    maximum.
     """
     if in_chunks and tokens > WHOLE_PROMPT:
         return CHUNK // 2 * KEYS
@@ -48,24 +48,24 @@ def least_scores(tokens: int, in_chunks: bool) -> int:
 
 
 class Bias(Protocol):
-    """What is added to scores, made for some queries and keys at a time."""
+    """A bias added to attention scores, computed per block of queries and keys."""
 
     def tile(
         self, query: Int[Array, ""] | int, queries: int, key: Int[Array, ""] | int, keys: int
     ) -> Float32[Array, "B H T C"]:
-        """The bias of so many queries from `query` on and of keys from `key` on.
+        """Computes the bias [B, H, queries, keys] of a block that begins at `query` and `key`.
 
-        [B, H, queries, keys], of which B or H may be 1. Queries behind the last get any bias.
+        B and H may be 1. The bias of queries after the last is arbitrary.
         """
         ...
 
 
 class CausalBias(struct.PyTreeNode):
-    """Queries see keys up to their own position, of the last `window` if that is not 0."""
+    """Causal mask: queries attend up to their position, within `window` if not 0."""
 
     start: Int32[Array, " B"]  # position of the first query
     window: int = struct.field(pytree_node=False, default=0)
-    slots: Int32[Array, "B C"] | None = None  # position of each key; None: that of its place
+    slots: Int32[Array, "B C"] | None = None  # position of each key; None: its index
 
     def tile(
         self, query: Int[Array, ""] | int, queries: int, key: Int[Array, ""] | int, keys: int
@@ -79,10 +79,10 @@ class CausalBias(struct.PyTreeNode):
 
 
 class LengthBias(struct.PyTreeNode):
-    """All queries see the keys before each row's `length`, or the near ones of them."""
+    """Padding mask: queries attend to keys below each row's `length`, within `reach`."""
 
     length: Int32[Array, " B"]
-    # Most places before and behind a query; None: any.
+    # Maximum distances before and after a query; None: unlimited.
     reach: tuple[int, int] | None = struct.field(pytree_node=False, default=None)
 
     def tile(
@@ -92,12 +92,12 @@ class LengthBias(struct.PyTreeNode):
         if self.reach is None:
             return mask
         distance = (query + jnp.arange(queries))[:, None] - (key + jnp.arange(keys))
-        before, behind = self.reach
-        return jnp.where((distance > before) | (distance < -behind), MASKED, mask)
+        before, after = self.reach
+        return jnp.where((distance > before) | (distance < -after), MASKED, mask)
 
 
-class GivenBias(struct.PyTreeNode):
-    """A bias of few queries that was made for all keys."""
+class ArrayBias(struct.PyTreeNode):
+    """A bias of few queries, given as an array over all keys."""
 
     bias: Float[Array, "B H T C"]  # of which H may be 1
 
@@ -109,7 +109,7 @@ class GivenBias(struct.PyTreeNode):
 
 
 class WithoutFirst(struct.PyTreeNode):
-    """Another bias, but the first slot is seen by itself only."""
+    """Another bias with the first slot hidden from all other queries."""
 
     bias: Bias
     start: Int32[Array, " B"]  # position of the first query
@@ -124,7 +124,7 @@ class WithoutFirst(struct.PyTreeNode):
 
 
 class CacheBias(struct.PyTreeNode):
-    """A bias over a long cache, of which only the slots from `first` to `last` are seen by any."""
+    """A bias over a long cache in which queries attend to slots `first` to `last` only."""
 
     bias: Bias
     first: Int32[Array, ""]
@@ -132,21 +132,23 @@ class CacheBias(struct.PyTreeNode):
 
 
 AnyBias = jax.Array | Bias | CacheBias
-"""What `attention` takes: an array [B, H, T, C] (axes may be 1), or what makes parts of it."""
+"""Bias of `attention`: an array [B, H, T, C] (axes may be 1), or an object that computes blocks."""
 
 
 def is_whole(queries: int, keys: int) -> bool:
-    """Whether the scores of texts that are read at once are one array."""
+    """Returns whether the scores of texts fit into one array."""
     return queries * keys <= WHOLE_SCORES
 
 
 def of_texts(bias: Bias, queries: int, keys: int) -> AnyBias:
-    """The bias of texts that are read at once: one array where their scores are."""
+    """Returns the bias of whole texts, as one array if their scores fit into one."""
     return bias.tile(0, queries, 0, keys) if is_whole(queries, keys) else bias
 
 
-def of_cache(bias: Bias, start: Int[Array, " B"], queries: int, window: int = 0) -> CacheBias:
-    """The bias of tokens that are fed to slots `start` [B] on, as far as any of them sees slots."""
+def make_cache_bias(
+    bias: Bias, start: Int[Array, " B"], queries: int, window: int = 0
+) -> CacheBias:
+    """Builds the bias of tokens fed at slots `start` [B] over the visible range of slots."""
     first = jnp.maximum(jnp.min(start) - window + 1, 0) if window else jnp.int32(0)
     return CacheBias(bias, first, jnp.max(start) + queries)
 
@@ -154,17 +156,17 @@ def of_cache(bias: Bias, start: Int[Array, " B"], queries: int, window: int = 0)
 def of_call(
     bias: Bias, start: Int[Array, " B"], queries: int, slots: int, window: int = 0
 ) -> AnyBias:
-    """The bias of a call of `extend`: made as it is needed where the cache is long."""
+    """Returns the bias of an `extend` call, computed per block for a long cache."""
     if slots > LONG_CACHE and queries <= CHUNK:
-        return of_cache(bias, start, queries, window)
+        return make_cache_bias(bias, start, queries, window)
     return of_texts(bias, queries, slots)
 
 
 def of_tree(bias: Float32[Array, "B H T C"], start: Int[Array, " B"]) -> AnyBias:
-    """The same of a tree, whose bias [B, H, T, C] is an array: few tokens are fed."""
+    """Returns the bias of an `extend` call on a tree from its array [B, H, T, C]."""
     queries, slots = bias.shape[2:]
     if slots > LONG_CACHE:
-        return of_cache(GivenBias(bias), start, queries)
+        return make_cache_bias(ArrayBias(bias), start, queries)
     return bias
 
 
@@ -175,44 +177,47 @@ def attention(
     bias: AnyBias,
     softcap: float = 0.0,
 ) -> Float[Array, "B H T d"]:
-    """`layers.attend` of q [B, H, T, d] over k, v [B, H, C, d], in parts unless `bias` is whole."""
+    """Attends q [B, H, T, d] to k, v [B, H, C, d], in blocks unless `bias` is an array."""
     whole = functools.partial(attend, softcap=softcap)
 
     def in_blocks(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> jax.Array:
-        return _divided(_over_keys(q, k, v, bias, softcap)).astype(v.dtype)
+        return _divide(_attend_by_key_block(q, k, v, bias, softcap)).astype(v.dtype)
 
-    return _in_parts(q, k, v, bias, whole, in_blocks)
+    return _attend_in_parts(q, k, v, bias, whole, in_blocks)
 
 
 Source = tuple[jax.Array, jax.Array, AnyBias]
-"""Keys and values [B, H, C, d] that are attended to, and their bias."""
+"""Keys and values [B, H, C, d] with their bias."""
 
 
 def merge_attention(
     q: Float[Array, "B H T d"], sources: Sequence[Source]
 ) -> Float[Array, "B H T d"]:
-    """One softmax over the keys of all `sources`.
+    """Attends q [B, H, T, d] to all `sources` with one softmax.
 
-    Each is attended to where it lies, in the way that its own size asks for: a cache of the tokens
-    that were written and one of those that were read never are one array.
+    Sources, such as the caches of decoder tokens and of encoder states, are not concatenated; each
+    is processed at once or in blocks according to its size.
     """
-    made = [_in_parts(q, k, v, bias, _sums, _over_keys) for k, v, bias in sources]
-    return _divided(functools.reduce(_merge_sums, made)).astype(sources[0][1].dtype)
+    made = [
+        _attend_in_parts(q, k, v, bias, _compute_sums, _attend_by_key_block)
+        for k, v, bias in sources
+    ]
+    return _divide(functools.reduce(_merge_sums, made)).astype(sources[0][1].dtype)
 
 
 Sums = tuple[Float32[Array, "B H T 1"], Float32[Array, "B H T 1"], Float32[Array, "B H T d"]]
-"""The largest score of each query over some keys, and relative to it the sum of all weights,
-and the weighted sum of values."""
+"""Each query's largest score over some keys, and relative to it the sum of weights and the weighted
+sum of values."""
 
 
-def _sums(
+def _compute_sums(
     q: Float[Array, "B H T d"],
     k: Float[Array, "B G C d"],
     v: Float[Array, "B G C d"],
     bias: Float32[Array, "#B #H #T #C"],
     softcap: float = 0.0,
 ) -> Sums:
-    """Those over all keys, whose scores are one array; heads are grouped as in `layers.attend`."""
+    """Computes the sums over all keys at once; heads are grouped as in `layers.attend`."""
     batch, heads, length, width = q.shape
     groups = heads // k.shape[1]
     queries = q.reshape(batch, k.shape[1], groups * length, width)
@@ -230,19 +235,19 @@ def _sums(
 
 
 def _merge_sums(one: Sums, other: Sums) -> Sums:
-    """The sums over the keys of both."""
+    """Merges the sums over two sets of keys."""
     largest = jnp.maximum(one[0], other[0])
     kept, more = jnp.exp(one[0] - largest), jnp.exp(other[0] - largest)
     return largest, kept * one[1] + more * other[1], kept * one[2] + more * other[2]
 
 
-def _divided(sums: Sums) -> Float32[Array, "B H T d"]:
-    """The mean of the values [B, H, T, d]."""
+def _divide(sums: Sums) -> Float32[Array, "B H T d"]:
+    """Divides the sums into the attention output [B, H, T, d]."""
     _, total, mixed = sums
     return mixed / total
 
 
-def _in_parts(
+def _attend_in_parts(
     q: jax.Array,
     k: jax.Array,
     v: jax.Array,
@@ -250,18 +255,18 @@ def _in_parts(
     whole: Callable[..., Any],
     in_blocks: Callable[..., Any],
 ) -> Any:
-    """Of every query, [B, H, T, ...], what `whole` makes of a bias that is one array.
+    """Runs `whole` per block of queries, or `in_blocks` on a `CacheBias`, [B, H, T, ...].
 
-    `in_blocks` makes the same of a `CacheBias`.
+    With an array as `bias`, `whole` runs once.
     """
     if isinstance(bias, jax.Array):
         return whole(q, k, v, bias)
     if isinstance(bias, CacheBias):
-        return _over_cache(q, k, v, bias, whole, in_blocks)
-    return _over_queries(q, k, v, bias, whole)
+        return _attend_over_cache(q, k, v, bias, whole, in_blocks)
+    return _attend_by_query_block(q, k, v, bias, whole)
 
 
-def _over_cache(
+def _attend_over_cache(
     q: jax.Array,
     k: jax.Array,
     v: jax.Array,
@@ -269,10 +274,10 @@ def _over_cache(
     whole: Callable[..., Any],
     in_blocks: Callable[..., Any],
 ) -> Any:
-    """In blocks of slots, but for calls of few tokens on accelerators.
+    """Attends in blocks of slots, but at once in calls of few tokens on accelerators.
 
-    Compiled for a TPU, the loop over blocks wants caches in another layout and has them copied at
-    every call, filled or not (docs/how_to/long_prompts.md).
+    On a TPU, the loop over blocks needs caches in another layout and copies them whole at every
+    call (docs/how_to/long_prompts.md).
     """
     queries, slots = q.shape[2], k.shape[2]
     if not is_whole(queries, slots):
@@ -284,12 +289,12 @@ def _over_cache(
     return jax.lax.platform_dependent(q, k, v, bias, cpu=in_blocks, default=at_once)
 
 
-def _over_queries(
+def _attend_by_query_block(
     q: jax.Array, k: jax.Array, v: jax.Array, bias: Bias, whole: Callable[..., Any]
 ) -> Any:
-    """Blocks of queries, one after another, each over all keys.
+    """Attends one block of queries after another to all keys.
 
-    For a gradient, weights are computed again: kept, they would be as large as all scores.
+    The gradient recomputes the weights, which would be as large as all scores.
     """
     batch, heads, length, width = q.shape
     count = -(-length // QUERIES)
@@ -301,40 +306,42 @@ def _over_queries(
         number, q = numbered
         return whole(q, k, v, bias.tile(number * block, block, 0, k.shape[2]))
 
-    def behind(made: jax.Array) -> jax.Array:
+    def merge(made: jax.Array) -> jax.Array:
         merged = jnp.moveaxis(made, 0, 2).reshape(batch, heads, count * block, -1)
         return merged[:, :, :length]
 
     made = jax.lax.map(jax.checkpoint(one, prevent_cse=False), (jnp.arange(count), blocks))
-    return jax.tree.map(behind, made)
+    return jax.tree.map(merge, made)
 
 
-def _over_keys(
+def _attend_by_key_block(
     q: Float[Array, "B H T d"],
     k: Float[Array, "B G C d"],
     v: Float[Array, "B G C d"],
     bias: CacheBias,
     softcap: float = 0.0,
 ) -> Sums:
-    """All queries over one block of slots after another, as far as slots are seen.
+    """Attends all queries to one block of visible slots after another.
 
-    Softmax as it goes: sums are rescaled when a larger score comes (Milakov and Gimelshein 2018,
-    "Online normalizer calculation for softmax"). Blocks that a row does not see change none of its
-    bits. There is no gradient: the number of blocks is not static.
+    Online softmax: sums are rescaled at a larger score (Milakov and Gimelshein 2018, "Online
+    normalizer calculation for softmax"). Blocks masked for a row leave its sums bitwise unchanged.
+    There is no gradient, because the number of blocks is not static.
     """
     length, slots = q.shape[2], k.shape[2]
     size = min(KEYS, slots)
 
     def block(number: jax.Array, sums: Sums) -> Sums:
-        begin = jnp.minimum(number * size, slots - size)  # the last may reach back, over seen ones
+        begin = jnp.minimum(
+            number * size, slots - size
+        )  # the last block may overlap the previous one
         keys, values = (jax.lax.dynamic_slice_in_dim(x, begin, size, axis=2) for x in (k, v))
-        seen = jnp.where(begin + jnp.arange(size) < number * size, MASKED, 0.0)
-        added = bias.bias.tile(0, length, begin, size) + seen
-        return _merge_sums(sums, _sums(q, keys, values, added, softcap))
+        overlap = jnp.where(begin + jnp.arange(size) < number * size, MASKED, 0.0)
+        added = bias.bias.tile(0, length, begin, size) + overlap
+        return _merge_sums(sums, _compute_sums(q, keys, values, added, softcap))
 
     zero = jnp.zeros((*q.shape[:3], 1), jnp.float32)
     sums = jnp.full_like(zero, -jnp.inf), zero, jnp.zeros(q.shape, jnp.float32)
-    # Fed tokens may reach behind the last slot: they are dropped there.
+    # Fed tokens beyond the last slot are dropped.
     first = jnp.minimum(bias.first, slots - 1) // size
     last = -(-jnp.minimum(bias.last, slots) // size)
     return jax.lax.fori_loop(first, last, block, sums)

@@ -1,8 +1,8 @@
 """BART and its relatives (mBART, Marian, M2M100 and NLLB, Pegasus) with explicit caches.
 
-One encoder-decoder architecture with layer norms and biases whose parts a configuration chooses:
-learned positions or sinusoids, norms before or behind sublayers, a norm of the embeddings, final
-norms, a bias of the logits. A family (`hf/families/`) maps a checkpoint's words onto it.
+One encoder-decoder architecture with layer norms and biases and configurable parts: learned
+positions or sinusoids, norms before or after sublayers, a norm of the embeddings, final norms, a
+bias of the logits. A family (`hf/families/`) maps a checkpoint's fields to it.
 
 Lewis et al., "BART: Denoising Sequence-to-Sequence Pre-training" (2020); Liu et al., "Multilingual
 Denoising Pre-training for Neural Machine Translation" (2020); Junczys-Dowmunt et al., "Marian"
@@ -33,7 +33,7 @@ from specjax.models.windows import of_fed
 
 @dataclasses.dataclass(frozen=True)
 class BartConfig:
-    """Shape of a model of BART's kind; `d_ff` and `num_heads` are the decoder's."""
+    """Shape of a BART-like model; `d_ff` and `num_heads` are the decoder's."""
 
     family: str  # Hugging Face's `model_type`
     vocab_size: int
@@ -44,12 +44,12 @@ class BartConfig:
     encoder_ff: int
     encoder_heads: int
     num_layers: int  # of the encoder
-    max_positions: int | None  # of either stack; None: sinusoids without end
+    max_positions: int | None  # of either stack; None: unlimited sinusoids
     sinusoids: Sinusoids | None = None  # None: learned positions
-    offset: int = 0  # number of the first position
-    source_vocab: int | None = None  # of the encoder, with embeddings of its own; None: shared
-    unplaced: int | None = None  # a token whose position is not added
-    post_norm: bool = False  # sublayers are normed behind the residual sum
+    offset: int = 0  # index of the first position
+    source_vocab: int | None = None  # of the encoder, with its own embeddings; None: shared
+    unplaced: int | None = None  # a token without position embedding
+    post_norm: bool = False  # norms follow the residual sums
     embedding_norm: bool = False
     final_norm: bool = True  # of each stack
     scale_embedding: bool = False  # token embeddings times sqrt(d_model)
@@ -65,7 +65,7 @@ class BartConfig:
     eos: tuple[int, ...] = (2,)
     pad: int = 1
     dtype: Any = jnp.float32  # of the arithmetic; logits are always float32
-    remat: bool = False  # training computes layers again for the gradient: less memory
+    remat: bool = False  # training recomputes layers for the gradient, to save memory
 
     def __post_init__(self) -> None:
         for stack, heads in (("encoder", self.encoder_heads), ("decoder", self.num_heads)):
@@ -76,7 +76,7 @@ class BartConfig:
 
     @property
     def gated(self) -> bool:
-        """No feed-forward network is."""
+        """Whether feed-forward networks are gated."""
         return False
 
     @property
@@ -89,7 +89,7 @@ Config = TypeVar("Config", bound=BartConfig)
 
 
 class Attention(encoder_decoder.Attention):
-    """Projections with biases; scores are divided by the root of a head's width."""
+    """Attention with projections with biases; scores are divided by sqrt(head width)."""
 
     heads: int
 
@@ -104,11 +104,11 @@ class Attention(encoder_decoder.Attention):
         return q * q.shape[-1] ** -0.5
 
 
-def _norm(config: BartConfig) -> LayerNorm:
+def _make_norm(config: BartConfig) -> LayerNorm:
     return LayerNorm(config.eps)
 
 
-def _feed_forward(config: BartConfig, width: int) -> FeedForward:
+def _make_feed_forward(config: BartConfig, width: int) -> FeedForward:
     c = config
     return FeedForward(width, c.activation, False, c.dtype, c.ff_dropout, bias=True)
 
@@ -116,8 +116,8 @@ def _feed_forward(config: BartConfig, width: int) -> FeedForward:
 class EncoderLayer(encoder_decoder.EncoderLayer):
     def setup(self) -> None:
         c = self.config
-        self.self_norm, self.self_attention = _norm(c), Attention(c, c.encoder_heads)
-        self.ff_norm, self.ff = _norm(c), _feed_forward(c, c.encoder_ff)
+        self.self_norm, self.self_attention = _make_norm(c), Attention(c, c.encoder_heads)
+        self.ff_norm, self.ff = _make_norm(c), _make_feed_forward(c, c.encoder_ff)
         self.drop = nn.Dropout(c.dropout)
 
     @property
@@ -128,9 +128,9 @@ class EncoderLayer(encoder_decoder.EncoderLayer):
 class DecoderLayer(encoder_decoder.DecoderLayer):
     def setup(self) -> None:
         c = self.config
-        self.self_norm, self.self_attention = _norm(c), Attention(c, c.num_heads)
-        self.cross_norm, self.cross_attention = _norm(c), Attention(c, c.num_heads)
-        self.ff_norm, self.ff = _norm(c), _feed_forward(c, c.d_ff)
+        self.self_norm, self.self_attention = _make_norm(c), Attention(c, c.num_heads)
+        self.cross_norm, self.cross_attention = _make_norm(c), Attention(c, c.num_heads)
+        self.ff_norm, self.ff = _make_norm(c), _make_feed_forward(c, c.d_ff)
         self.drop = nn.Dropout(c.dropout)
 
     @property
@@ -138,8 +138,8 @@ class DecoderLayer(encoder_decoder.DecoderLayer):
         return self.config.post_norm
 
 
-class Entrance(nn.Module):
-    """Positions, and perhaps a norm, of what enters a stack."""
+class StackInput(nn.Module):
+    """Adds positions, and an optional norm, to a stack's input embeddings."""
 
     config: BartConfig
 
@@ -149,10 +149,10 @@ class Entrance(nn.Module):
             init, shape = nn.initializers.normal(0.02), (c.offset + c.max_positions, c.d_model)
             self.position_embedding = self.param("position_embedding", init, shape, jnp.float32)
         if c.embedding_norm:
-            self.norm = _norm(c)
+            self.norm = _make_norm(c)
 
     def __call__(self, x: jax.Array, tokens: jax.Array, position: jax.Array) -> jax.Array:
-        """States [B, T, D] of embeddings x [B, T, D] of `tokens` [B, T] at `position` [B, T]."""
+        """Computes input states [B, T, D] of `tokens` [B, T] with embeddings x [B, T, D]."""
         c, place = self.config, position + self.config.offset
         if c.sinusoids is None:
             added = jnp.take(self.position_embedding, place, axis=0, mode="clip")
@@ -165,7 +165,7 @@ class Entrance(nn.Module):
 
 
 class DecoderStack(EncoderDecoderModule, Generic[Config]):
-    """All but the encoder: embedding, decoder layers and output layer."""
+    """Embedding, decoder layers and output layer."""
 
     config: Config
 
@@ -173,10 +173,10 @@ class DecoderStack(EncoderDecoderModule, Generic[Config]):
         c = self.config
         init = nn.initializers.normal(0.02)
         self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
-        self.decoder_entrance = Entrance(c)
+        self.decoder_entrance = StackInput(c)
         self.decoder = [DecoderLayer(c) for _ in range(c.num_decoder_layers)]
         if c.final_norm:
-            self.decoder_norm = _norm(c)
+            self.decoder_norm = _make_norm(c)
         if not c.tied:
             self.head = Dense(c.vocab_size, c.dtype)
         if c.logits_bias:
@@ -185,27 +185,27 @@ class DecoderStack(EncoderDecoderModule, Generic[Config]):
         self.drop = nn.Dropout(c.dropout)
 
     def embed(self, tokens: jax.Array) -> jax.Array:
-        """Scaled embeddings [..., D] float32 of tokens [...], without positions."""
-        return self.scaled(self.embedding[tokens].astype(jnp.float32))
+        """Returns scaled embeddings [..., D] float32 of tokens [...], without positions."""
+        return self.scale_embedding(self.embedding[tokens].astype(jnp.float32))
 
-    def scaled(self, x: jax.Array) -> jax.Array:
+    def scale_embedding(self, x: jax.Array) -> jax.Array:
         return x * self.config.d_model**0.5 if self.config.scale_embedding else x
 
     def enter(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
         return self.decoder_entrance(self.embed(tokens), tokens, position)
 
-    def target_bias(self, size: int) -> AnyBias:
+    def make_target_bias(self, size: int) -> AnyBias:
         return of_texts(CausalBias(jnp.zeros(1, jnp.int32)), size, size)
 
-    def step_bias(
+    def make_step_bias(
         self, data: Mapping[str, Any], start: jax.Array, fed: int, tree: Tree | None
     ) -> AnyBias:
         return of_fed(data["own"][0], 0, start, fed, tree)
 
-    def normed(self, x: jax.Array) -> jax.Array:
+    def apply_final_norm(self, x: jax.Array) -> jax.Array:
         return self.decoder_norm(x) if self.config.final_norm else x
 
-    def output(self, x: jax.Array, training: bool = False) -> jax.Array:
+    def apply_lm_head(self, x: jax.Array, training: bool = False) -> jax.Array:
         c = self.config
         if c.tied:
             logits = tied_logits(x, self.embedding, training)
@@ -215,7 +215,7 @@ class DecoderStack(EncoderDecoderModule, Generic[Config]):
 
 
 class BartModule(DecoderStack[BartConfig]):
-    """Parameters and layers; `Bart` wraps it into the model contract."""
+    """Parameters and layers; `Bart` implements the model interface."""
 
     def setup(self) -> None:
         super().setup()
@@ -223,25 +223,25 @@ class BartModule(DecoderStack[BartConfig]):
         if c.source_vocab:
             init, shape = nn.initializers.normal(0.02), (c.source_vocab, c.d_model)
             self.source_embedding = self.param("source_embedding", init, shape, jnp.float32)
-        self.encoder_entrance = Entrance(c)
+        self.encoder_entrance = StackInput(c)
         self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
         if c.final_norm:
-            self.encoder_norm = _norm(c)
+            self.encoder_norm = _make_norm(c)
 
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
         size = source.shape[1]
         table = self.source_embedding if self.config.source_vocab else self.embedding
-        x = self.scaled(table[source].astype(jnp.float32))
+        x = self.scale_embedding(table[source].astype(jnp.float32))
         x = self.encoder_entrance(x, source, jnp.arange(size)[None])
         x = self.drop(x, deterministic=deterministic)
         biases = [of_texts(LengthBias(length), size, size)] * len(self.encoder)
-        x = self.through_encoder(x, biases, deterministic)
+        x = self.run_encoder(x, biases, deterministic)
         return self.encoder_norm(x) if self.config.final_norm else x
 
 
 @dataclasses.dataclass(frozen=True)
 class Bart(EncoderDecoder):
-    """A model of BART's kind under the contract of `models.base`."""
+    """A BART-like model (`models.base`)."""
 
     config: BartConfig
 

@@ -1,7 +1,7 @@
-"""Which tokens a block of drafted places attends to, in training and in a decode.
+"""Attention masks of drafted blocks, in training and in decoding.
 
-Places see the text before their anchor and their own block: all of it, or where a layer is causal
-the places up to their own (JetSpec, arXiv 2606.18394). With a window they see the near tokens only.
+A token of a block attends to the text before its anchor and to its block: to the whole block, or in
+a causal layer up to itself (JetSpec, arXiv 2606.18394). A window limits the distance.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specjax.models.positions import RelativeBiasOf, bias_rows
 def see_block(
     start: jax.Array, size: int, slots: int, table: jax.Array | None, causal: bool, window: int
 ) -> AnyBias:
-    """The mask of a block of `size` places from slot `start` [B] on, over a cache of so many slots.
+    """Builds the mask of a block of `size` tokens from slot `start` [B], over a cache.
 
     `table` [H, 2 * C] is a bias by distance, as of `bias_rows`.
     """
@@ -36,33 +36,33 @@ def see_block(
 
 
 class BlocksBias(struct.PyTreeNode):
-    """Tokens of blocks see the text before their anchor, and their own block (`attention.Bias`).
+    """Mask of many blocks: each attends to the text before its anchor, and to itself.
 
     Keys are the T tokens of the text and then those of all blocks.
     """
 
     anchors: jax.Array  # [B, A] position of the first token of each block
-    table: jax.Array | None  # [H, 2 * C] bias by distance, as of `bias_rows`; None: there is none
+    table: jax.Array | None  # [H, 2 * C] bias by distance, as of `bias_rows`
     text: int = struct.field(pytree_node=False)  # T
     size: int = struct.field(pytree_node=False)  # N
     causal: bool = struct.field(pytree_node=False, default=False)
-    window: int = struct.field(pytree_node=False, default=0)  # keys that are seen; 0: all
+    window: int = struct.field(pytree_node=False, default=0)  # visible keys; 0: all
 
     def tile(
         self, query: jax.Array | int, queries: int, key: jax.Array | int, keys: int
     ) -> jax.Array:
-        block, position = self._placed(query + jnp.arange(queries))
+        block, position = self._locate(query + jnp.arange(queries))
         key = key + jnp.arange(keys)
-        own, place = self._placed(key - self.text)
+        own, place = self._locate(key - self.text)
         anchor = self._anchor(block)
         in_text = key < self.text
         place = jnp.where(in_text, key, place)
-        seen = jnp.where(in_text, key < anchor[..., None], own == block[:, None])
+        visible = jnp.where(in_text, key < anchor[..., None], own == block[:, None])
         if self.causal:
-            seen &= in_text | (place[:, None] <= position[..., None])
+            visible &= in_text | (place[:, None] <= position[..., None])
         if self.window:
-            seen &= position[..., None] - place[:, None] < self.window
-        bias = jnp.where(seen, 0.0, MASKED).astype(jnp.float32)[:, None]
+            visible &= position[..., None] - place[:, None] < self.window
+        bias = jnp.where(visible, 0.0, MASKED).astype(jnp.float32)[:, None]
         if self.table is None:
             return bias
         capacity = self.table.shape[1] // 2
@@ -70,8 +70,8 @@ class BlocksBias(struct.PyTreeNode):
         row = jnp.clip(capacity - 1 + distance, 0, 2 * capacity - 1)
         return bias + jnp.moveaxis(self.table[:, row], 0, 1)
 
-    def _placed(self, token: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The block [Q] of tokens [Q] of blocks, and their positions [B, Q] in the text."""
+    def _locate(self, token: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the block [Q] of tokens [Q], and their positions [B, Q] in the text."""
         block = token // self.size
         return block, self._anchor(block) + token % self.size
 

@@ -1,9 +1,9 @@
 """Decoder-only transformers (GPT-2, Llama, Gemma, Qwen and others) with explicit caches.
 
-One architecture whose parts a configuration chooses: learned or rotary positions, one rotation or
-one for each layer, layer or root-mean-square norms before or behind a sublayer, plain or gated
+One architecture with configurable parts: learned or rotary positions, one rotation or
+one for each layer, layer or root-mean-square norms before or after a sublayer, plain or gated
 feed-forward, biases, grouped key-value heads, query and key norms, sliding windows, soft caps. A
-family (`hf/families/`) maps a checkpoint's words onto it.
+family (`hf/families/`) maps a checkpoint's fields to it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import jax.numpy as jnp
 
 from specjax.models.attention import WHOLE_PROMPT, AnyBias, CausalBias, of_texts
 from specjax.models.base import Cache, Params, PromptReading
-from specjax.models.caches import KeysValues, empty_cache, of_prompts
-from specjax.models.causal_layers import CausalConfig, Layer, norm
+from specjax.models.caches import KeysValues, make_empty_cache, make_prompt_cache
+from specjax.models.causal_layers import CausalConfig, Layer, make_norm
 from specjax.models.info import ModelInfo
 from specjax.models.layers import (
     Dense,
     Tree,
     apply,
-    initial,
-    product,
+    init_params,
+    multiply,
     rematerialize,
     soft_cap,
     tied_logits,
@@ -34,7 +34,7 @@ from specjax.models.layers import (
 from specjax.models.linen import LinenModel
 from specjax.models.positions import compute_angles
 from specjax.models.prefill import read_in_chunks
-from specjax.models.windows import of_fed, of_layers, of_part
+from specjax.models.windows import make_chunk_mask, make_layer_masks, of_fed
 
 
 class CausalModule(nn.Module):
@@ -56,16 +56,16 @@ class CausalModule(nn.Module):
         each = c.layer_ropes, c.layer_mixtures, c.layer_query_scales
         self.layers = [Layer(c, *own) for own in zip(*each, strict=True)]
         if c.final_norm:
-            self.final_norm = norm(c)
+            self.final_norm = make_norm(c)
         self.drop = nn.Dropout(c.dropout)
         if not c.tied:
             self.head = Dense(c.vocab_size, c.dtype)
 
     def embed(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
-        """Input states [B, T, D] of tokens at positions [B, T]."""
+        """Embeds tokens at positions [B, T] into input states [B, T, D]."""
         c, x = self.config, self.embedding[tokens]
         if c.embedding_scale != 1.0:
-            # Gemma was trained with the factor rounded to half precision, and needs it so.
+            # Gemma was trained with the factor rounded to half precision.
             x = x.astype(c.dtype) * jnp.asarray(c.embedding_scale, c.dtype)
         if c.projected_width:
             x = self.project_in(x)
@@ -74,23 +74,25 @@ class CausalModule(nn.Module):
             x = x + jnp.take(self.position_embedding, row, axis=0, mode="clip")
         return x.astype(c.dtype)
 
-    def angles(self, position: jax.Array, length: jax.Array) -> list[jax.Array | None]:
-        """Each layer's angles."""
+    def compute_layer_angles(
+        self, position: jax.Array, length: jax.Array
+    ) -> list[jax.Array | None]:
+        """Computes each layer's rotation angles."""
         return compute_angles(self.config.layer_ropes, position, length)
 
-    def masks(self, own: Sequence[Any], mask: Callable[[Any, int], AnyBias]) -> list[AnyBias]:
-        """Each layer's mask, made of its cache and window."""
-        return of_layers(self.config.layer_windows, own, mask)
+    def make_masks(self, own: Sequence[Any], mask: Callable[[Any, int], AnyBias]) -> list[AnyBias]:
+        """Builds each layer's mask from its cache and window."""
+        return make_layer_masks(self.config.layer_windows, own, mask)
 
-    def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
-        """Float32 logits [..., V] of residual states [..., D]."""
-        return self.output(self.normed(x), training)
+    def compute_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
+        """Computes float32 logits [..., V] of residual states [..., D]."""
+        return self.apply_lm_head(self.apply_final_norm(x), training)
 
-    def normed(self, x: jax.Array) -> jax.Array:
+    def apply_final_norm(self, x: jax.Array) -> jax.Array:
         return self.final_norm(x) if self.config.final_norm else x
 
-    def output(self, x: jax.Array, training: bool = False) -> jax.Array:
-        """`head_logits` of normed states."""
+    def apply_lm_head(self, x: jax.Array, training: bool = False) -> jax.Array:
+        """Computes float32 logits [..., V] of normed states [..., D]."""
         if self.config.projected_width:
             x = self.project_out(x)
         if self.config.tied:
@@ -102,13 +104,13 @@ class CausalModule(nn.Module):
     def run(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
     ) -> tuple[list[jax.Array], list[KeysValues]]:
-        """States after every layer, and keys and values, of whole rows [B, T] of `length` [B].
+        """Runs whole rows [B, T] of `length` [B]; returns states, keys and values by layer.
 
-        Padding lies behind the tokens, where the causal mask hides it.
+        Padding follows the tokens, where the causal mask hides it.
         """
         size = tokens.shape[1]
         position = jnp.broadcast_to(jnp.arange(size), tokens.shape)
-        angles = self.angles(position, length[:, None])
+        angles = self.compute_layer_angles(position, length[:, None])
 
         def one(layer: Layer, x: jax.Array, angles: jax.Array | None, mask: AnyBias) -> Any:
             return layer(x, None, None, angles, mask, deterministic)
@@ -116,7 +118,7 @@ class CausalModule(nn.Module):
         x = self.drop(self.embed(tokens, position), deterministic=deterministic)
         states, made = [], []
         begin = jnp.zeros_like(length)
-        masks = self.masks(
+        masks = self.make_masks(
             [None] * self.config.num_layers,
             lambda _, window: of_texts(CausalBias(begin, window), size, size),
         )
@@ -129,10 +131,10 @@ class CausalModule(nn.Module):
     def read(
         self, tokens: jax.Array, length: jax.Array, features: tuple[int, ...]
     ) -> tuple[list[KeysValues], jax.Array, tuple[jax.Array, ...]]:
-        """Of prompts [B, T]: keys and values, embeddings [B, D] float32, and `features`."""
+        """Reads prompts [B, T]; returns keys and values, embeddings [B, D], and `features`."""
         states, made = self.run(tokens, length)
         last = jnp.take_along_axis(states[-1], (length - 1)[:, None, None], axis=1)[:, 0]
-        embedding = self.normed(last).astype(jnp.float32)
+        embedding = self.apply_final_norm(last).astype(jnp.float32)
         return made, embedding, tuple(states[number - 1] for number in features)
 
     def read_on(
@@ -143,21 +145,23 @@ class CausalModule(nn.Module):
         length: jax.Array,
         features: tuple[int, ...],
     ) -> tuple[list[KeysValues], jax.Array, tuple[jax.Array, ...]]:
-        """`read` of the tokens [B, T] behind the first `start` [B] of the prompts, in `own`.
+        """Reads prompt tokens [B, T] after the first `start` [B], whose caches are `own`.
 
-        The embedding is that of the prompt's last token if that is here, else of any.
+        The embedding is that of the prompt's last token if it is in this chunk, else arbitrary.
         """
         size = tokens.shape[1]
         position = start[:, None] + jnp.arange(size)
-        angles = self.angles(position, length[:, None])
-        masks = self.masks(own, lambda one, window: of_part(one, window, start, size, length))
+        angles = self.compute_layer_angles(position, length[:, None])
+        masks = self.make_masks(
+            own, lambda one, window: make_chunk_mask(one, window, start, size, length)
+        )
         x, own, states = self.embed(tokens, position), list(own), []
         for i, layer in enumerate(self.layers):
             x, own[i] = layer(x, own[i], start, angles[i], masks[i], length=length)
             states.append(x)
         last = (length - 1 - start)[:, None, None]
         last = jnp.take_along_axis(x, last, axis=1, mode="clip")[:, 0]
-        embedding = self.normed(last).astype(jnp.float32)
+        embedding = self.apply_final_norm(last).astype(jnp.float32)
         return own, embedding, tuple(states[number - 1] for number in features)
 
     def decode_step(
@@ -171,59 +175,59 @@ class CausalModule(nn.Module):
         layers: tuple[int, int],
         features: tuple[int, ...],
     ) -> tuple[jax.Array, jax.Array, list[KeysValues], tuple[jax.Array, ...]]:
-        """Logits, states, the own caches with those of `layers` (from, to) extended, and features.
+        """Runs `layers` (from, to) on tokens; returns logits, states, caches and features.
 
-        Features are the states after the decoder layers (1-based) of that name.
+        Features are the states after the decoder layers `features` (1-based).
         """
         own = list(data["own"])
         fed = tokens.shape[1]
         position = start[:, None] + jnp.arange(fed) if tree is None else tree[0][:, -fed:]
-        masks = self.masks(own, lambda one, window: of_fed(one, window, start, fed, tree))
-        angles = self.angles(position, position + 1)
+        masks = self.make_masks(own, lambda one, window: of_fed(one, window, start, fed, tree))
+        angles = self.compute_layer_angles(position, position + 1)
         x = self.embed(tokens, position) if resume is None else resume
         taken = {}
         for i in range(*layers):
             x, own[i] = self.layers[i](x, own[i], start, angles[i], masks[i])
             taken[i + 1] = x
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
-        return self.head_logits(wanted), x, own, tuple(taken[number] for number in features)
+        return self.compute_logits(wanted), x, own, tuple(taken[number] for number in features)
 
     def propagate(
         self, x: jax.Array, own: list[KeysValues], start: jax.Array, layers: tuple[int, int]
     ) -> list[KeysValues]:
-        """The own caches, with those of `layers` (from, to) holding what x [B, T, D] gives."""
+        """Writes keys and values of states x [B, T, D] to the caches of `layers` (from, to)."""
         position = start[:, None] + jnp.arange(x.shape[1])
-        angles = self.angles(position, position + 1)
+        angles = self.compute_layer_angles(position, position + 1)
         own = list(own)
         for i in range(*layers):
-            own[i] = self.layers[i].remember(x, own[i], start, angles[i])
+            own[i] = self.layers[i].write_cache(x, own[i], start, angles[i])
         return own
 
     def states(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool, exits: tuple[int, ...]
     ) -> tuple[jax.Array, ...]:
-        """Teacher-forced states [B, T, D] after each layer of `exits`, without a cache."""
+        """Computes teacher-forced states [B, T, D] after each layer of `exits`."""
         states, _ = self.run(tokens, length, deterministic)
         return tuple(self.drop(states[e - 1], deterministic=deterministic) for e in exits)
 
     def teach(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool, exits: tuple[int, ...]
     ) -> tuple[jax.Array, ...]:
-        """Logits [B, T, V] of `states`."""
+        """Computes teacher-forced logits [B, T, V] after each layer of `exits`."""
         states = self.states(tokens, length, deterministic, exits)
-        return tuple(self.head_logits(x, True) for x in states)
+        return tuple(self.compute_logits(x, True) for x in states)
 
     def __call__(self, tokens: jax.Array, length: jax.Array) -> jax.Array:
-        """Teacher-forced logits [B, T, V] of rows of `length` [B] tokens."""
+        """Computes teacher-forced logits [B, T, V] of rows of `length` [B] tokens."""
         return self.teach(tokens, length, True, (self.config.num_layers,))[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class Causal(LinenModel):
-    """A decoder-only model under the contract of `models.base`.
+    """A decoder-only model (`models.base`).
 
-    With dynamic rotary scaling a token is rotated for the length its row had when it was fed:
-    prompts as a whole, generated tokens one by one.
+    With dynamic rotary scaling, the rotation of a token depends on its row's length at the time it
+    is fed: the whole length for a prompt, the current one for generated tokens.
     """
 
     config: CausalConfig
@@ -240,21 +244,23 @@ class Causal(LinenModel):
             c.num_layers,
             c.eos,
             c.pad,
-            max_positions=c.max_positions if c.rope is None else None,  # learned positions run out
+            max_positions=c.max_positions
+            if c.rope is None
+            else None,  # learned positions are limited
             drops_scale=c.final_norm,
         )
 
     def init(self, key: jax.Array) -> Params:
-        """Freshly initialised float32 parameters."""
-        return initial(self.module, key, (1, 1), (1,))
+        """Initializes float32 parameters."""
+        return init_params(self.module, key, (1, 1), (1,))
 
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         embedded = super().embed(params, tokens)
         if not self.config.projected_width:
             return embedded
-        return product(embedded, params["project_in"]["kernel"].astype(embedded.dtype))
+        return multiply(embedded, params["project_in"]["kernel"].astype(embedded.dtype))
 
-    def taught(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
+    def select_inputs(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
         return batch["inputs"], batch["length"]
 
     def start(
@@ -271,12 +277,12 @@ class Causal(LinenModel):
         if prompt.shape[1] > WHOLE_PROMPT:
             shape = prompt.shape[0], c.num_kv_heads, capacity, c.d_head
             like = jax.ShapeDtypeStruct(shape, c.dtype)
-            own = [empty_cache(like, window, ahead) for window in c.layer_windows]
+            own = [make_empty_cache(like, window, ahead) for window in c.layer_windows]
             own, embedding, taken = read_in_chunks(self.module, params, *step, own, features)
         else:
             made, embedding, taken = apply(self.module, "read", params, *step, features=features)
             own = [
-                of_prompts(new, prompt_length, capacity, window, ahead)
+                make_prompt_cache(new, prompt_length, capacity, window, ahead)
                 for new, window in zip(made, c.layer_windows, strict=True)
             ]
         return Cache({"own": own}, prompt_length - 1), PromptReading(embedding, None, taken)

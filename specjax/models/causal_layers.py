@@ -1,4 +1,4 @@
-"""Shape and layers of decoder-only transformers (models/causal.py)."""
+"""Configuration and layers of decoder-only transformers (models/causal.py)."""
 
 from __future__ import annotations
 
@@ -37,30 +37,32 @@ class CausalConfig:
     d_head: int
     max_positions: int
     rope: Rope | None = None  # None: learned positions
-    ropes: tuple[Rope | None, ...] = ()  # of each layer, None: not rotated; empty: `rope` in all
-    position_offset: int = 0  # rows of the table of learned positions before that of the first
+    ropes: tuple[
+        Rope | None, ...
+    ] = ()  # of each layer, None: not rotated; empty: `rope` in all layers
+    position_offset: int = 0  # unused rows before the first learned position
     mixtures: tuple[Mixture | None, ...] = ()  # experts of each layer; None, or empty: none
     activation: str = "silu"
     gated: bool = True
     rms_norm: bool = True  # False: layer norm with bias
-    unit_offset: bool = False  # root-mean-square norms keep what their scales exceed 1 by (Gemma)
-    pre_norm: bool = True  # of what enters a sublayer
-    post_norm: bool = False  # of what leaves it, before the residual is added
-    residual_norm: bool = False  # of the sum with what leaves it (OPT-350m), instead of before
-    final_norm: bool = True  # of the states behind the last layer
+    unit_offset: bool = False  # root-mean-square norms store their scale minus 1 (Gemma)
+    pre_norm: bool = True  # norm of a sublayer's input
+    post_norm: bool = False  # norm of its output, before the residual sum
+    residual_norm: bool = False  # norm of the residual sum (OPT-350m)
+    final_norm: bool = True  # norm of the states after the last layer
     qkv_bias: bool = False
     out_bias: bool = False
     ff_bias: bool = False
     qk_norm: bool = False  # root-mean-square norm of each query and key head
-    wide_qk_norm: bool = False  # of all heads together, as one vector (OLMo 2)
+    wide_qk_norm: bool = False  # norm of all heads as one vector (OLMo 2)
     query_scale: float | None = None  # None: d_head ** -0.5
-    query_scales: tuple[float, ...] = ()  # of each layer; empty: `query_scale` in all
-    attention_cap: float = 0.0  # scores are soft-capped at it; 0: they are not
+    query_scales: tuple[float, ...] = ()  # of each layer; empty: `query_scale` in all layers
+    attention_cap: float = 0.0  # soft cap of scores; 0: off
     logit_cap: float = 0.0
     embedding_scale: float = 1.0
-    projected_width: int | None = None  # projected onto states and back; None: as wide as they
+    projected_width: int | None = None  # width of embeddings; None: d_model, without projections
     parallel: bool = False  # attention and feed-forward read the same states (GPT-J, GPT-NeoX)
-    windows: tuple[int, ...] = ()  # keys seen per layer, 0 for all; empty: all in every layer
+    windows: tuple[int, ...] = ()  # visible keys per layer, 0: all; empty: all in every layer
     tied: bool = False
     eps: float = 1e-6
     dropout: float = 0.0
@@ -68,7 +70,7 @@ class CausalConfig:
     eos: tuple[int, ...] = ()
     pad: int = 0
     dtype: Any = jnp.float32  # of the arithmetic; logits are always float32
-    remat: bool = False  # training computes layers again for the gradient: less memory
+    remat: bool = False  # training recomputes layers for the gradient, to save memory
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -95,13 +97,13 @@ class CausalConfig:
         return self.mixtures or (None,) * self.num_layers
 
 
-def norm(config: CausalConfig) -> nn.Module:
-    """The norm of residual states."""
+def make_norm(config: CausalConfig) -> nn.Module:
+    """Creates the norm of residual states."""
     return RMSNorm(config.eps, config.unit_offset) if config.rms_norm else LayerNorm(config.eps)
 
 
 class Attention(nn.Module):
-    """Projections, optional norms and rotation; `attention` does the rest."""
+    """Self-attention: projections, optional norms and rotation, `attention`."""
 
     config: CausalConfig
     rope: Rope | None  # None: nothing is rotated
@@ -120,7 +122,7 @@ class Attention(nn.Module):
     def queries_keys_values(
         self, x: jax.Array, angles: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Scaled queries, keys and values, head-major."""
+        """Computes scaled queries, keys and values, head-major."""
         c = self.config
         q, k = self.q(x), self.k(x)
         if c.wide_qk_norm:
@@ -130,7 +132,9 @@ class Attention(nn.Module):
             q, k = self.q_norm(q), self.k_norm(k)
         if self.rope is not None:
             if angles is None:
-                raise ValueError("angles is None; rotary positions need those of their tokens")
+                raise ValueError(
+                    "angles is None; rotary positions require the angles of the tokens"
+                )
             scale = self.rope.attention
             q, k = rotate(q, angles, scale), rotate(k, angles, scale)
         return q * self.query_scale, k, split_heads(self.v(x), c.num_kv_heads)
@@ -148,9 +152,9 @@ class Layer(nn.Module):
     def setup(self) -> None:
         c = self.config
         if c.pre_norm or c.residual_norm:
-            self.attention_norm, self.ff_norm = norm(c), norm(c)
+            self.attention_norm, self.ff_norm = make_norm(c), make_norm(c)
         if c.post_norm:
-            self.attention_post_norm, self.ff_post_norm = norm(c), norm(c)
+            self.attention_post_norm, self.ff_post_norm = make_norm(c), make_norm(c)
         self.attention = Attention(c, self.rope, self.query_scale)
         if self.mixture is None:
             self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
@@ -168,19 +172,19 @@ class Layer(nn.Module):
         deterministic: bool = True,
         length: jax.Array | None = None,
     ) -> tuple[jax.Array, KeysValues]:
-        """One layer on x [B, T, D]; without a cache `own` it attends among the T tokens.
+        """Runs the layer on x [B, T, D]; without a cache `own` the T tokens attend to each other.
 
-        With `length` [B] they are a part of prompts that are so long.
+        With `length` [B] the tokens are a chunk of prompts of that length.
         """
         q, k, v = self.queries_keys_values(x, angles)
         new = k, v
         if own is None or start is None:
-            seen = kept = new
+            visible = kept = new
         elif length is not None:
-            seen, kept = read_on(own, new, start, length)
+            visible, kept = read_on(own, new, start, length)
         else:
-            seen = kept = update_cache(own, new, start)
-        h = self.attention(q, *seen, mask)
+            visible = kept = update_cache(own, new, start)
+        h = self.attention(q, *visible, mask)
         h = self.attention_post_norm(h) if self.config.post_norm else h
         attended = x + self.drop(h, deterministic=deterministic)
         attended = self.attention_norm(attended) if self.config.residual_norm else attended
@@ -193,13 +197,13 @@ class Layer(nn.Module):
     def queries_keys_values(
         self, x: jax.Array, angles: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Those of the attention on the residual stream x [B, T, D]."""
+        """Computes queries, keys and values of the residual stream x [B, T, D]."""
         h = self.attention_norm(x) if self.config.pre_norm else x
         return self.attention.queries_keys_values(h, angles)
 
-    def remember(
+    def write_cache(
         self, x: jax.Array, own: KeysValues, start: jax.Array, angles: jax.Array | None
     ) -> KeysValues:
-        """The cache `own` with keys and values of x [B, T, D] from `start` on."""
+        """Writes keys and values of x [B, T, D] to the cache `own` from slot `start`."""
         _, k, v = self.queries_keys_values(x, angles)
         return update_cache(own, (k, v), start)

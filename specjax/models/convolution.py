@@ -1,11 +1,11 @@
-"""Dynamic convolution over a block's places, around attention and feed-forward layers (DFlash 2).
+"""Dynamic convolution over a block's tokens, around attention and feed-forward (DFlash 2).
 
 With x the normed input of a sublayer, its coefficients c = W x are [2, taps, groups]: side 0 is
-applied to what enters the sublayer, side 1 to what leaves it,
+applied to the input of the sublayer, side 1 to its output,
 
     y_t = sum_o (base[side, o] + c_t[side, o, group]) * x_{t - o},   x = 0 before the anchor,
 
-so that a place reads the places before it in its own block and nothing of other rounds. A group is
+so that a token depends on earlier tokens of its block only. A group is
 a contiguous run of channels.
 """
 
@@ -30,12 +30,12 @@ class Convolution:
 
 
 def _identity(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    """Kernels [2, taps, D] that copy each place."""
+    """Initializes kernels [2, taps, D] to the identity."""
     return jnp.zeros(shape, dtype).at[:, 0].set(1.0)
 
 
 class DynamicConvolution(nn.Module):
-    """The kernels of a sublayer; freshly initialized ones change nothing."""
+    """Convolutions of a sublayer's input and output, initialized to the identity."""
 
     convolution: Convolution
     width: int
@@ -48,13 +48,13 @@ class DynamicConvolution(nn.Module):
         self.coefficients = Dense(count, self.dtype, init_scale=0.0)
 
     def kernels(self, x: jax.Array) -> jax.Array:
-        """Those [..., T, 2, taps, D] of the normed input x [..., T, D] of the sublayer."""
+        """Computes kernels [..., T, 2, taps, D] from the sublayer's normed input x [..., T, D]."""
         c = self.convolution
         own = self.coefficients(x).reshape(*x.shape[:-1], 2, c.taps, -1)
         return self.base.astype(self.dtype) + jnp.repeat(own, c.group, axis=-1)
 
     def __call__(self, x: jax.Array, kernels: jax.Array, side: int, size: int) -> jax.Array:
-        """x [B, T, D], whose T places are blocks of `size`, convolved in each block."""
+        """Convolves x [B, T, D] within each block of `size` tokens."""
         rows, places, width = x.shape
         blocks = x.reshape(rows, places // size, size, width)
         total = jnp.zeros_like(blocks)

@@ -1,7 +1,7 @@
-"""What encoder-decoder transformers have in common: layers, the passes over them, the contract.
+"""Shared parts of encoder-decoder transformers: layers, modules and the model interface.
 
-An architecture (`t5.py`, `bart.py`) says what its layers are made of, how tokens enter a stack,
-what is added to scores, and how states become logits. Vaswani et al., "Attention Is All You Need"
+An architecture (`t5.py`, `bart.py`) defines its layers, input embeddings, attention biases and
+output layer. Vaswani et al., "Attention Is All You Need"
 (2017).
 """
 
@@ -16,14 +16,14 @@ import jax.numpy as jnp
 
 from specjax.models.attention import AnyBias, LengthBias, Source, attention, of_texts
 from specjax.models.base import Cache, Params, PromptReading
-from specjax.models.caches import KeysValues, empty_cache, update_cache
+from specjax.models.caches import KeysValues, make_empty_cache, update_cache
 from specjax.models.info import ModelInfo
 from specjax.models.layers import (
     Tree,
     apply,
-    initial,
+    compute_masked_mean,
+    init_params,
     key_mask,
-    masked_mean,
     merge_heads,
     rematerialize,
     split_heads,
@@ -33,10 +33,10 @@ from specjax.models.positions import rotate
 
 
 class Attention(nn.Module):
-    """Query, key, value and output projections; the rest is `attention`.
+    """Query, key, value and output projections around `attention`.
 
-    A subclass sets up `q`, `k`, `v` and `o`, and says how many `heads` there are. Queries and keys
-    are rotated by `angles` [B, T, d / 2] where there are some.
+    A subclass sets up `q`, `k`, `v` and `o`, and has the number of `heads`. Queries and keys are
+    rotated by `angles` [B, T, d / 2], if given.
     """
 
     config: Any
@@ -46,13 +46,13 @@ class Attention(nn.Module):
         return self.heads
 
     def queries(self, x: jax.Array, angles: jax.Array | None = None) -> jax.Array:
-        return self.turned(split_heads(self.q(x), self.heads), angles)
+        return self.apply_rotation(split_heads(self.q(x), self.heads), angles)
 
     def keys_values(self, x: jax.Array, angles: jax.Array | None = None) -> KeysValues:
-        keys = self.turned(split_heads(self.k(x), self.kv_heads), angles)
+        keys = self.apply_rotation(split_heads(self.k(x), self.kv_heads), angles)
         return keys, split_heads(self.v(x), self.kv_heads)
 
-    def turned(self, x: jax.Array, angles: jax.Array | None) -> jax.Array:
+    def apply_rotation(self, x: jax.Array, angles: jax.Array | None) -> jax.Array:
         return x if angles is None else rotate(x, angles)
 
     def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, bias: AnyBias) -> jax.Array:
@@ -60,7 +60,7 @@ class Attention(nn.Module):
 
 
 Norm = TypeVar("Norm", bound=nn.Module)
-"""What a sublayer has for its norm."""
+"""The norm, or norms, of a sublayer."""
 
 
 class Layer(nn.Module, Generic[Norm]):
@@ -77,16 +77,16 @@ class Layer(nn.Module, Generic[Norm]):
         return False
 
     def before(self, norm: Norm, x: jax.Array) -> jax.Array:
-        """What a sublayer reads of the residual stream x [B, T, D]."""
+        """Returns a sublayer's input from the residual stream x [B, T, D]."""
         return x if self.post_norm else norm(x)
 
     def after(self, norm: Norm, x: jax.Array, made: jax.Array, deterministic: bool) -> jax.Array:
-        """The residual stream behind a sublayer that `made` [B, T, D]."""
+        """Returns the residual stream after a sublayer with output `made` [B, T, D]."""
         x = x + self.drop(made, deterministic=deterministic)
         return norm(x) if self.post_norm else x
 
     def feed_forward(self, x: jax.Array, deterministic: bool) -> jax.Array:
-        """The residual stream behind the last sublayer."""
+        """Applies the last sublayer to the residual stream."""
         h = self.ff(self.before(self.ff_norm, x), deterministic)
         return self.after(self.ff_norm, x, h, deterministic)
 
@@ -107,13 +107,13 @@ class EncoderLayer(Layer[Norm]):
 class DecoderLayer(Layer[Norm]):
     """Causal self-attention, attention to the encoder's states, the feed-forward network."""
 
-    def cross_keys_values(self, encoded: jax.Array) -> KeysValues:
+    def compute_cross_keys_values(self, encoded: jax.Array) -> KeysValues:
         return self.cross_attention.keys_values(encoded)
 
-    def remember(
+    def write_cache(
         self, x: jax.Array, own: KeysValues, start: jax.Array, angles: jax.Array | None
     ) -> KeysValues:
-        """The cache `own` with keys and values of x [B, T, D] from `start` on."""
+        """Writes keys and values of x [B, T, D] to the cache `own` from slot `start`."""
         h = self.before(self.self_norm, x)
         return update_cache(own, self.self_attention.keys_values(h, angles), start)
 
@@ -128,19 +128,19 @@ class DecoderLayer(Layer[Norm]):
         cross_bias: AnyBias,
         deterministic: bool = True,
     ) -> tuple[jax.Array, KeysValues]:
-        """One layer on x [B, T, D]; `own` is its key and value cache, None when training."""
+        """Runs the layer on x [B, T, D]; `own` is its KV cache, None in training."""
         h = self.before(self.self_norm, x)
         made: KeysValues = self.self_attention.keys_values(h, angles)
         kept = made if own is None or start is None else update_cache(own, made, start)
         queries = self.self_attention.queries(h, angles)
         own_keys, encoded = (*kept, self_bias), (*cross, cross_bias)
-        x = self.attended(x, queries, own_keys, encoded, deterministic)
+        x = self.attend(x, queries, own_keys, encoded, deterministic)
         return self.feed_forward(x, deterministic), kept
 
-    def attended(
+    def attend(
         self, x: jax.Array, queries: jax.Array, own: Source, encoded: Source, deterministic: bool
     ) -> jax.Array:
-        """x [B, T, D] with attention to its own tokens, then to the encoder's states."""
+        """Applies self-attention, then cross-attention, to x [B, T, D]."""
         h = self.self_attention(queries, *own)
         x = self.after(self.self_norm, x, h, deterministic)
         h = self.cross_attention.queries(self.before(self.cross_norm, x))
@@ -149,66 +149,66 @@ class DecoderLayer(Layer[Norm]):
 
 
 class EncoderDecoderModule(nn.Module):
-    """The passes over two stacks; `EncoderDecoder` wraps a module into the model contract.
+    """An encoder and a decoder stack; `EncoderDecoder` implements the model interface.
 
-    A subclass sets up the layers `encoder` and `decoder`, and `drop`, and has the methods that are
-    not implemented here.
+    A subclass sets up the layers `encoder` and `decoder`, and `drop`, and implements the abstract
+    methods.
     """
 
     config: Any
 
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Final encoder states [B, S, D] of source [B, S]."""
+        """Computes final encoder states [B, S, D] of source [B, S]."""
         raise NotImplementedError
 
     def enter(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
-        """The decoder's input states [B, T, D] of tokens [B, T] at `position` [B, T] or [1, T]."""
+        """Embeds decoder tokens [B, T] at `position` [B, T] or [1, T] into states [B, T, D]."""
         raise NotImplementedError
 
-    def target_bias(self, size: int) -> AnyBias:
-        """Bias of the decoder's own attention over whole rows, causal mask included."""
+    def make_target_bias(self, size: int) -> AnyBias:
+        """Builds the decoder's self-attention bias over whole rows, causal mask included."""
         raise NotImplementedError
 
-    def step_bias(
+    def make_step_bias(
         self, data: Mapping[str, Any], start: jax.Array, fed: int, tree: Tree | None
     ) -> AnyBias:
-        """The same of `fed` tokens from slot `start` [B] on, over the slots of a cache's `data`."""
+        """Builds the bias of `fed` tokens at slots from `start` [B], over a cache's `data`."""
         raise NotImplementedError
 
-    def target_biases(self, size: int) -> Sequence[AnyBias]:
-        """`target_bias` of each decoder layer, for architectures whose layers differ."""
-        return [self.target_bias(size)] * len(self.decoder)
+    def make_target_biases(self, size: int) -> Sequence[AnyBias]:
+        """Builds `make_target_bias` of each decoder layer."""
+        return [self.make_target_bias(size)] * len(self.decoder)
 
-    def step_biases(
+    def make_step_biases(
         self, data: Mapping[str, Any], start: jax.Array, fed: int, tree: Tree | None
     ) -> Sequence[AnyBias]:
-        """`step_bias` of each decoder layer."""
-        return [self.step_bias(data, start, fed, tree)] * len(self.decoder)
+        """Builds `make_step_bias` of each decoder layer."""
+        return [self.make_step_bias(data, start, fed, tree)] * len(self.decoder)
 
-    def rotations(self, position: jax.Array) -> Sequence[jax.Array | None]:
-        """Angles [B, T, d / 2] of `position` [B, T] or [1, T] in each decoder layer, if any."""
+    def compute_decoder_angles(self, position: jax.Array) -> Sequence[jax.Array | None]:
+        """Computes angles [B, T, d / 2] of `position` [B, T] or [1, T] per decoder layer."""
         return [None] * len(self.decoder)
 
-    def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
-        """Float32 logits [..., V] of residual states [..., D]."""
-        return self.output(self.normed(x), training)
+    def compute_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
+        """Computes float32 logits [..., V] of residual states [..., D]."""
+        return self.apply_lm_head(self.apply_final_norm(x), training)
 
-    def normed(self, x: jax.Array) -> jax.Array:
-        """Residual states behind the final norm, where there is one."""
+    def apply_final_norm(self, x: jax.Array) -> jax.Array:
+        """Applies the final norm, if any, to residual states [..., D]."""
         raise NotImplementedError
 
-    def output(self, x: jax.Array, training: bool = False) -> jax.Array:
-        """`head_logits` of normed states."""
+    def apply_lm_head(self, x: jax.Array, training: bool = False) -> jax.Array:
+        """Computes float32 logits [..., V] of normed states [..., D]."""
         raise NotImplementedError
 
-    def through_encoder(
+    def run_encoder(
         self,
         x: jax.Array,
         biases: Sequence[AnyBias],
         deterministic: bool,
         angles: Sequence[jax.Array | None] | None = None,
     ) -> jax.Array:
-        """States [B, S, D] after the encoder's layers, each with its bias and angles."""
+        """Runs the encoder's layers with their biases and angles; returns states [B, S, D]."""
 
         def one(
             layer: EncoderLayer, x: jax.Array, angles: jax.Array | None, bias: AnyBias
@@ -223,18 +223,18 @@ class EncoderDecoderModule(nn.Module):
     def read(
         self, source: jax.Array, length: jax.Array
     ) -> tuple[dict[str, Any], jax.Array, jax.Array]:
-        """What cross-attention needs of source [B, S], its embedding [B, D] float32, its states."""
+        """Encodes source [B, S]; returns cross-attention data, embeddings [B, D] and states."""
         return self.read_encoded(self.encode(source, length), length)
 
     def read_encoded(
         self, encoded: jax.Array, length: jax.Array
     ) -> tuple[dict[str, Any], jax.Array, jax.Array]:
-        """The same of the encoder's states [B, S, D]."""
+        """Returns cross-attention data, embeddings [B, D] and states from states [B, S, D]."""
         data = {
-            "cross": [layer.cross_keys_values(encoded) for layer in self.decoder],
+            "cross": [layer.compute_cross_keys_values(encoded) for layer in self.decoder],
             "cross_bias": key_mask(length, encoded.shape[1]),
         }
-        return data, masked_mean(encoded, length), encoded
+        return data, compute_masked_mean(encoded, length), encoded
 
     def decode_step(
         self,
@@ -247,30 +247,33 @@ class EncoderDecoderModule(nn.Module):
         layers: tuple[int, int],
         features: tuple[int, ...],
     ) -> tuple[jax.Array, jax.Array, list[KeysValues], tuple[jax.Array, ...]]:
-        """Logits, states, the own caches with those of `layers` (from, to) extended, and features.
+        """Runs `layers` (from, to) on tokens; returns logits, states, caches and features.
 
-        Features are the states after the decoder layers (1-based) of that name.
+        Features are the states after the decoder layers `features` (1-based).
         """
         fed = tokens.shape[1]
         position = start[:, None] + jnp.arange(fed) if tree is None else tree[0][:, -fed:]
         x = self.enter(tokens, position) if resume is None else resume
-        angles, biases = self.rotations(position), self.step_biases(data, start, fed, tree)
+        angles, biases = (
+            self.compute_decoder_angles(position),
+            self.make_step_biases(data, start, fed, tree),
+        )
         own, taken = list(data["own"]), {}
         for i in range(*layers):
-            seen = data["cross"][i], biases[i], data["cross_bias"]
-            x, own[i] = self.decoder[i](x, own[i], start, angles[i], *seen)
+            context = data["cross"][i], biases[i], data["cross_bias"]
+            x, own[i] = self.decoder[i](x, own[i], start, angles[i], *context)
             taken[i + 1] = x
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
-        return self.head_logits(wanted), x, own, tuple(taken[number] for number in features)
+        return self.compute_logits(wanted), x, own, tuple(taken[number] for number in features)
 
     def propagate(
         self, x: jax.Array, own: list[KeysValues], start: jax.Array, layers: tuple[int, int]
     ) -> list[KeysValues]:
-        """The own caches, with those of `layers` (from, to) holding what x [B, T, D] gives."""
-        angles = self.rotations(start[:, None] + jnp.arange(x.shape[1]))
+        """Writes keys and values of states x [B, T, D] to the caches of `layers` (from, to)."""
+        angles = self.compute_decoder_angles(start[:, None] + jnp.arange(x.shape[1]))
         own = list(own)
         for i in range(*layers):
-            own[i] = self.decoder[i].remember(x, own[i], start, angles[i])
+            own[i] = self.decoder[i].write_cache(x, own[i], start, angles[i])
         return own
 
     def states(
@@ -281,12 +284,12 @@ class EncoderDecoderModule(nn.Module):
         deterministic: bool,
         exits: tuple[int, ...],
     ) -> tuple[jax.Array, ...]:
-        """Teacher-forced states [B, T, D] after each decoder layer of `exits`, without a cache."""
+        """Computes teacher-forced states [B, T, D] after each decoder layer of `exits`."""
         encoded = self.encode(source, source_length, deterministic)
         size = target.shape[1]
         cross_bias = of_texts(LengthBias(source_length), size, encoded.shape[1])
         position = jnp.arange(size)[None]
-        angles, biases = self.rotations(position), self.target_biases(size)
+        angles, biases = self.compute_decoder_angles(position), self.make_target_biases(size)
 
         def one(
             layer: DecoderLayer,
@@ -296,7 +299,7 @@ class EncoderDecoderModule(nn.Module):
             bias: AnyBias,
             cross_bias: AnyBias,
         ) -> jax.Array:
-            cross = layer.cross_keys_values(encoded)
+            cross = layer.compute_cross_keys_values(encoded)
             return layer(x, None, None, angles, cross, bias, cross_bias, deterministic)[0]
 
         x = self.drop(self.enter(target, position), deterministic=deterministic)
@@ -305,11 +308,11 @@ class EncoderDecoderModule(nn.Module):
             place = angles[i], biases[i], cross_bias
             x = rematerialize(one, self.config.remat)(layer, x, encoded, *place)
             if i + 1 in exits:
-                taken[i + 1] = self.leave(x, deterministic)
+                taken[i + 1] = self.select_output(x, deterministic)
         return tuple(taken[number] for number in exits)
 
-    def leave(self, x: jax.Array, deterministic: bool) -> jax.Array:
-        """What training reads out of the states x [B, T, D] after a decoder layer."""
+    def select_output(self, x: jax.Array, deterministic: bool) -> jax.Array:
+        """Returns the states for training from the states x [B, T, D] after a decoder layer."""
         return x
 
     def teach(
@@ -320,18 +323,18 @@ class EncoderDecoderModule(nn.Module):
         deterministic: bool,
         exits: tuple[int, ...],
     ) -> tuple[jax.Array, ...]:
-        """Logits [B, T, V] of `states`."""
+        """Computes teacher-forced logits [B, T, V] after each decoder layer of `exits`."""
         states = self.states(source, source_length, target, deterministic, exits)
-        return tuple(self.head_logits(x, True) for x in states)
+        return tuple(self.compute_logits(x, True) for x in states)
 
     def __call__(self, source: jax.Array, source_length: jax.Array, target: jax.Array) -> jax.Array:
-        """Teacher-forced logits [B, T, V] for decoder inputs target [B, T]."""
+        """Computes teacher-forced logits [B, T, V] of decoder inputs `target` [B, T]."""
         last = (self.config.num_decoder_layers,)
         return self.teach(source, source_length, target, True, last)[0]
 
 
 class EncoderDecoder(LinenModel):
-    """The model contract (`models.base`) over an `EncoderDecoderModule`."""
+    """Implements the model interface (`models.base`) by an `EncoderDecoderModule`."""
 
     @property
     def info(self) -> ModelInfo:
@@ -340,10 +343,10 @@ class EncoderDecoder(LinenModel):
         return ModelInfo(*shape, c.eos, c.pad, start_token=c.start_token)
 
     def init(self, key: jax.Array) -> Params:
-        """Freshly initialised float32 parameters."""
-        return initial(self.module, key, (1, 1), (1,), (1, 1))
+        """Initializes float32 parameters."""
+        return init_params(self.module, key, (1, 1), (1,), (1, 1))
 
-    def taught(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
+    def select_inputs(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
         return batch["prompt"], batch["prompt_length"], batch["inputs"]
 
     @property
@@ -353,16 +356,16 @@ class EncoderDecoder(LinenModel):
 
     @property
     def cross_heads(self) -> tuple[int, int]:
-        """Heads, and the width of each, of the encoder's keys and values in a cache."""
+        """Number and width of the cross-attention's key-value heads."""
         return self.config.num_heads, self.config.d_kv
 
     @property
     def windows(self) -> tuple[int, ...]:
-        """Keys that each decoder layer's own attention sees, 0 for all."""
+        """Sliding window of each decoder layer's self-attention, 0 for all keys."""
         return (0,) * self.info.depth
 
-    def prepared(self, params: Params, capacity: int) -> dict[str, Any]:
-        """What else a cache of so many decoder tokens holds for all calls."""
+    def prepare(self, params: Params, capacity: int) -> dict[str, Any]:
+        """Computes further cache entries for a capacity in decoder tokens."""
         return {}
 
     def start(
@@ -376,10 +379,10 @@ class EncoderDecoder(LinenModel):
         ahead: int | None = None,
         encoded: jax.Array | None = None,
     ) -> tuple[Cache, PromptReading]:
-        method, heard = ("read", prompt) if encoded is None else ("read_encoded", encoded)
-        read, embedding, encoded = apply(self.module, method, params, heard, prompt_length)
+        method, source = ("read", prompt) if encoded is None else ("read_encoded", encoded)
+        read, embedding, encoded = apply(self.module, method, params, source, prompt_length)
         rows, heads, _, width = read["cross"][0][0].shape
         like = jax.ShapeDtypeStruct((rows, heads, capacity, width), self.config.dtype)
-        own = [empty_cache(like, window, ahead) for window in self.windows]
-        data = {**read, "own": own, **self.prepared(params, capacity)}
+        own = [make_empty_cache(like, window, ahead) for window in self.windows]
+        data = {**read, "own": own, **self.prepare(params, capacity)}
         return Cache(data, jnp.zeros_like(prompt_length)), PromptReading(embedding, encoded)

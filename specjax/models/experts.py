@@ -1,4 +1,4 @@
-"""Mixtures of experts: many feed-forward networks, of which a router picks a few for each token.
+"""Mixtures of experts: a router selects a few feed-forward networks for each token.
 
 Shazeer et al., "Outrageously Large Neural Networks" (2017); Jiang et al., "Mixtral of Experts"
 (2024), section 2.1. N tokens of all rows, E experts, k of them for a token, D model width, F width
@@ -15,15 +15,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from specjax.models.layers import ACTIVATIONS, Dense, product
-from specjax.models.small_weights import widen
+from specjax.models.layers import ACTIVATIONS, Dense, multiply
+from specjax.models.quantized_weights import dequantize
 
 Matrices = tuple[Any, Any, Any]
-"""Gates and ways up [E, D, F], ways down [E, F, D]: arrays, or small weights."""
+"""Gate and up projections [E, D, F], down projections [E, F, D]: arrays, or quantized weights."""
 Activation = Callable[[jax.Array], jax.Array]
 
 FEW = 0.5
-"""Picks per expert up to which each token has copies of matrices (docs/methods/operations.md)."""
+"""Maximum selections per expert for which matrices are gathered (docs/methods/operations.md)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,14 +44,14 @@ class Mixture:
 
 
 class Router(nn.Module):
-    """Which experts a token has, and how much of each."""
+    """Selects experts for each token, and their weights."""
 
     mixture: Mixture
     dtype: jnp.dtype
 
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Weights [N, k] float32 of the experts [N, k] that states x [N, D] are sent to."""
+        """Returns weights [N, k] float32 and indices [N, k] of the experts for states x [N, D]."""
         logits = Dense(self.mixture.experts, self.dtype, name="logits")(x)
         shares = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
         weights, chosen = jax.lax.top_k(shares, self.mixture.chosen)
@@ -61,10 +61,10 @@ class Router(nn.Module):
 
 
 class Experts(nn.Module):
-    """The weighted sum of the gated feed-forward networks that the router picks.
+    """The weighted sum of the gated feed-forward networks that the router selects.
 
-    One parameter holds a matrix of all experts, [E, in, out]. Over devices their widths are split
-    and not the experts: whichever a token has, every device reads its share of them.
+    One parameter holds a matrix of all experts, [E, in, out]. Devices split the experts' widths, so
+    that every device reads its share of the selected experts.
     """
 
     mixture: Mixture
@@ -73,7 +73,7 @@ class Experts(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
-        """What the experts make of states x [B, T, D]; there is no dropout in them."""
+        """Applies the experts to states x [B, T, D], without dropout."""
         mixture, tokens = self.mixture, x.reshape(-1, x.shape[-1]).astype(self.dtype)
         weights, chosen = Router(mixture, self.dtype, name="router")(tokens)
         inwards = mixture.experts, x.shape[-1], mixture.d_ff
@@ -84,7 +84,7 @@ class Experts(nn.Module):
             return self.param(name, init, shape, jnp.float32).astype(self.dtype)
 
         matrices = matrix("gates", inwards), matrix("ups", inwards), matrix("downs", outwards)
-        mix = gather_experts if chosen.size <= FEW * mixture.experts else by_expert
+        mix = gather_experts if chosen.size <= FEW * mixture.experts else scan_experts
         mixed = mix(tokens, weights, chosen, matrices, ACTIVATIONS[self.activation])
         return mixed.astype(self.dtype).reshape(x.shape)
 
@@ -92,27 +92,27 @@ class Experts(nn.Module):
 def gather_experts(
     x: jax.Array, weights: jax.Array, chosen: jax.Array, matrices: Matrices, act: Activation
 ) -> jax.Array:
-    """The sum [N, D] float32 of what the experts `chosen` [N, k] make of x [N, D].
+    """Sums outputs [N, D] float32 of the experts `chosen` [N, k] on x [N, D].
 
-    Each token has copies of its experts' matrices.
+    The matrices of each token's experts are gathered.
     """
     picked = jax.tree.map(lambda leaf: leaf[chosen], matrices)
-    gates, ups, downs = (widen(x, matrix) for matrix in picked)
+    gates, ups, downs = (dequantize(x, matrix) for matrix in picked)
     inner = act(jnp.einsum("nd,nkdf->nkf", x, gates)) * jnp.einsum("nd,nkdf->nkf", x, ups)
     return jnp.sum(jnp.einsum("nkf,nkfd->nkd", inner, downs) * weights[..., None], axis=1)
 
 
-def by_expert(
+def scan_experts(
     x: jax.Array, weights: jax.Array, chosen: jax.Array, matrices: Matrices, act: Activation
 ) -> jax.Array:
-    """As `gather_experts`; every expert reads all tokens and counts in those that have it."""
+    """Computes `gather_experts` by running every expert on all tokens, weighted."""
     rows = jnp.arange(len(x))[:, None]
     shares = jnp.zeros((len(x), matrices[0].shape[0])).at[rows, chosen].set(weights)
 
     def add(total: jax.Array, expert: tuple[Matrices, jax.Array]) -> tuple[jax.Array, None]:
         (gate, up, down), share = expert
-        inner = act(product(x, gate)) * product(x, up)
-        return total + product(inner, down) * share[:, None], None
+        inner = act(multiply(x, gate)) * multiply(x, up)
+        return total + multiply(inner, down) * share[:, None], None
 
     nothing = jnp.zeros(x.shape, jnp.float32)
     return jax.lax.scan(add, nothing, (matrices, shares.T))[0]

@@ -1,7 +1,7 @@
-"""A target under classifier-free guidance: it reads every text with its prompt and without.
+"""Classifier-free guidance: a target that runs on each text with and without its prompt.
 
-Sanchez et al., "Stay on topic with Classifier-Free Guidance" (2023), section 2.2, where the prompt
-left out is all but its last token.
+Sanchez et al., "Stay on topic with Classifier-Free Guidance" (2023), section 2.2, where
+the text without prompt begins with the prompt's last token.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models.base import Cache, LanguageModel, Output, Params, PromptReading
-from specjax.models.vocabularies import Wrapped
+from specjax.models.vocabularies import ModelWrapper
 
 
 @dataclasses.dataclass(frozen=True)
-class Guided(Wrapped):
-    """A decoder-only `model` whose log-probabilities go by `scale` from the free to its own.
+class GuidedModel(ModelWrapper):
+    """A decoder-only `model` with logits guided from unconditional to conditional by `scale`.
 
-    Its parameters are those of the `model`; so are states and what is read out of them, in a decode
-    and teacher-forced, which know the prompt. The cache holds what the model remembers of each text
-    (`own`), and of the text from the prompt's last token on (`free`), whose slots are fewer by
-    `offset` [B].
+    Parameters, states and `read_out` are those of the conditional `model`, in decoding and with
+    teacher forcing. The cache holds the model's cache of the text (`own`), and of the text from the
+    prompt's last token on (`free`), which has `offset` [B] fewer slots.
     """
 
     model: LanguageModel
@@ -44,11 +43,11 @@ class Guided(Wrapped):
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return self.model.read_out(params, hidden)
 
-    def normed(self, params: Params, hidden: jax.Array) -> jax.Array:
-        return self.model.normed(params, hidden)
+    def apply_final_norm(self, params: Params, hidden: jax.Array) -> jax.Array:
+        return self.model.apply_final_norm(params, hidden)
 
-    def output(self, params: Params, normed: jax.Array) -> jax.Array:
-        return self.model.output(params, normed)
+    def apply_lm_head(self, params: Params, normed: jax.Array) -> jax.Array:
+        return self.model.apply_lm_head(params, normed)
 
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         return self.model.embed(params, tokens)
@@ -83,43 +82,43 @@ class Guided(Wrapped):
         exit: int | None = None,
         **how: Any,
     ) -> tuple[Output, Cache]:
-        """The first layers alone, which only draft, are not guided."""
-        own, free = _both(cache)
+        """Extends both caches and guides the logits, except at early exits, which only draft."""
+        own, free = _split_cache(cache)
         output, own = self.model.extend(
             params, tokens, own, position=position, visible=visible, at=at, exit=exit, **how
         )
         if exit is not None:
-            return output, _with_cache(cache, own, free)
+            return output, _join_caches(cache, own, free)
         if position is not None:
             position = position - cache.data["offset"][:, None]
         without, free = self.model.extend(
             params, tokens, free, position=position, visible=visible, at=at
         )
-        logits = guided_logits(output.logits, without.logits, self.scale)
-        return output.replace(logits=logits), _with_cache(cache, own, free)
+        logits = guide_logits(output.logits, without.logits, self.scale)
+        return output.replace(logits=logits), _join_caches(cache, own, free)
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
-        own, free = (self.model.keep(one, path, count) for one in _both(cache))
-        return _with_cache(cache, own, free)
+        own, free = (self.model.keep(one, path, count) for one in _split_cache(cache))
+        return _join_caches(cache, own, free)
 
     def propagate(
         self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]
     ) -> Cache:
-        """Refused before: states of single layers are not guided."""
+        """Not supported: readers that need it are refused for guided targets."""
         raise NotImplementedError
 
 
-def guided_logits(own: jax.Array, free: jax.Array, scale: float) -> jax.Array:
-    """Log-probabilities [..., V] as far beyond the `free` ones as `scale` times the own are."""
+def guide_logits(own: jax.Array, free: jax.Array, scale: float) -> jax.Array:
+    """Computes guided log-probabilities [..., V]: free + scale * (own - free)."""
     own, free = jax.nn.log_softmax(own, axis=-1), jax.nn.log_softmax(free, axis=-1)
     return free + scale * (own - free)
 
 
-def _both(cache: Cache) -> tuple[Cache, Cache]:
-    """The model's caches of the text, and of the text without its prompt."""
+def _split_cache(cache: Cache) -> tuple[Cache, Cache]:
+    """Splits the cache into those of the text and of the text without its prompt."""
     data = cache.data
     return Cache(data["own"], cache.length), Cache(data["free"], cache.length - data["offset"])
 
 
-def _with_cache(cache: Cache, own: Cache, free: Cache) -> Cache:
+def _join_caches(cache: Cache, own: Cache, free: Cache) -> Cache:
     return Cache({**cache.data, "own": own.data, "free": free.data}, own.length)

@@ -1,34 +1,34 @@
-"""What is fixed about a language model: sizes, special tokens, what it reads."""
+"""Static facts about a language model: sizes, special tokens, kind of prompts."""
 
 from __future__ import annotations
 
 import dataclasses
 
-Forced = int | tuple[int, ...]
-"""A token that texts begin with, or several of which the target finds one most probable there."""
+ForcedToken = int | tuple[int, ...]
+"""A token of the decoder prefix, or alternatives of which the target selects the most probable."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Frames:
-    """What an encoder hears in place of tokens: every prompt has so many frames of one width."""
+    """Shape of audio prompts: a fixed number of frames of one width."""
 
     count: int  # P
     width: int  # M
-    stride: int  # frames for each of the encoder's states
+    stride: int  # frames per encoder state
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
-    """Facts about a model that a decode asks for, whatever its architecture.
+    """Facts about a model that decoding needs, independent of the architecture.
 
-    `start_token` is the decoder start token of an encoder-decoder model, None of a decoder-only
-    one. `forced` stands behind it in every text (a language, a task); it is committed before the
-    first round and counts as no generated tokens. `source_vocab` is how many ids prompts have where
-    they are others than the decoder's. `frames` are what an encoder hears; None where it reads
-    tokens, or there is none. A model that `borrows_encoder` must be given the target's encoder
-    states in `start`: its own would be the same. `max_positions` is the most tokens a row of the
-    decoder, or of the encoder, may hold; None where there is no such limit. `drops_scale` says that
-    a final norm keeps `read_out` from seeing how large a state is.
+    `start_token` is the decoder start token of an encoder-decoder model, None for a decoder-only
+    one. `forced` follows it in every text (a language, a task); these tokens are committed before
+    the first round and do not count as generated. `source_vocab` is the vocabulary size of prompts
+    if they have other ids than the decoder. `frames` is the shape of audio prompts; None for token
+    prompts. A model that `borrows_encoder` takes the target's encoder states in `start`, because
+    its encoder is the same. `max_positions` is the maximum number of tokens in a row of the decoder
+    or the encoder; None if unlimited. `drops_scale`: a final norm makes `read_out` independent of a
+    state's scale.
     """
 
     vocab_size: int
@@ -36,7 +36,7 @@ class ModelInfo:
     eos: tuple[int, ...] = ()
     pad: int = 0
     start_token: int | None = None
-    forced: tuple[Forced, ...] = ()
+    forced: tuple[ForcedToken, ...] = ()
     source_vocab: int | None = None
     frames: Frames | None = None
     borrows_encoder: bool = False
@@ -44,21 +44,21 @@ class ModelInfo:
     drops_scale: bool = True
 
     @property
-    def prefix(self) -> tuple[Forced, ...]:
-        """What every row of an encoder-decoder model begins with; of others nothing."""
+    def prefix(self) -> tuple[ForcedToken, ...]:
+        """The decoder prefix of an encoder-decoder model; empty for other models."""
         return () if self.start_token is None else (self.start_token, *self.forced)
 
     @property
     def open_prefix(self) -> bool:
-        """Whether the target chooses among several tokens that a row may begin with."""
+        """Whether the target selects a token of the prefix among alternatives."""
         return any(isinstance(token, tuple) for token in self.prefix)
 
     @property
     def first_prefix(self) -> tuple[int, ...]:
-        """One of the prefixes that rows may begin with: of several tokens the first."""
+        """The decoder prefix with the first of each group of alternatives."""
         return tuple(token[0] if isinstance(token, tuple) else token for token in self.prefix)
 
     @property
     def pending_token(self) -> int | None:
-        """The token before the first one of an encoder-decoder text; None of others."""
+        """The last token of an encoder-decoder model's prefix; None for other models."""
         return self.first_prefix[-1] if self.prefix else None

@@ -1,6 +1,6 @@
-"""Building blocks shared by the model families: projections, norms, attention, masks.
+"""Layers shared by the model families: projections, norms, attention, masks.
 
-Layout choices live here because only whole programs can judge them (docs/decisions.md): weights are
+Layouts were chosen by measurements of whole programs (docs/decisions.md): weights are
 `[in, out]` and applied as `x @ w` (`half_weights` has outputs first), caches are head-major
 `[B, H, C, d]`.
 """
@@ -16,39 +16,44 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Float32, Int
 
-from specjax.models import half_weights, small_weights
+from specjax.models import half_weights, quantized_weights
 from specjax.models.half_weights import HalfKernel
 
 MASKED = -1e9
-"""Added to the score of a position that must not be attended; finite, so that no row is NaN."""
+"""Score offset of masked positions; finite, so that no row becomes NaN."""
 
 
-def product(x: Float[Array, "... D"], w: Any) -> Float[Array, "... F"]:
-    """x [..., D] times w [D, F], an array or a small weight, with the leading axes as one.
+def multiply(x: Float[Array, "... D"], w: Any) -> Float[Array, "... F"]:
+    """Multiplies x [..., D] by w [D, F], an array or a quantized kernel, over merged axes.
 
-    The gradient of w is then a product of matrices as they lie; over several axes XLA's CPU
-    backend transposes the incoming gradient first (docs/decisions.md).
+    With the leading axes merged, the gradient of w needs no transposition; over several axes XLA's
+    CPU backend transposes the incoming gradient first (docs/decisions.md).
     """
     rows = x.reshape(-1, x.shape[-1])
-    made = small_weights.product(rows, w) if small_weights.is_small(w) else _whole_product(rows, w)
+    made = (
+        quantized_weights.multiply(rows, w)
+        if quantized_weights.is_quantized(w)
+        else _multiply_arrays(rows, w)
+    )
     return made.reshape(*x.shape[:-1], w.shape[1])
 
 
 FEW_ROWS = range(3, 8)
-"""Rows of a product whose weights XLA must not pack on a CPU, where packing is the cost."""
+"""Numbers of rows for which packing the weights dominates a product's cost on CPUs."""
 
 LARGE = 1 << 19
-"""Least elements of such weights: 2 MB in float32. Smaller ones stay in a core's cache."""
+"""Minimum elements of such weights, 2 MB in float32; smaller ones fit into a core's cache."""
 
 
-def _whole_product(rows: Float[Array, "N D"], w: Float[Array, "D F"]) -> Float[Array, "N F"]:
-    """rows [N, D] times w [D, F].
+def _multiply_arrays(rows: Float[Array, "N D"], w: Float[Array, "D F"]) -> Float[Array, "N F"]:
+    """Multiplies rows [N, D] by arrays w [D, F].
 
-    On a CPU XLA gives products of several rows to a library that copies all of w at every call.
-    It takes none whose left side is transposed, and the barrier keeps XLA from turning it back.
+    On a CPU XLA passes products of several rows to a library that copies all of w at every call,
+    but not products with a transposed left operand. The barrier prevents XLA from undoing the
+    transposition.
     """
     if rows.dtype == w.dtype == jnp.bfloat16:
-        return half_weights.matmul(rows, w)
+        return half_weights.multiply_bfloat16(rows, w)
     if len(rows) not in FEW_ROWS or w.size < LARGE:
         return rows @ w
 
@@ -60,7 +65,7 @@ def _whole_product(rows: Float[Array, "N D"], w: Float[Array, "D F"]) -> Float[A
 
 
 class Dense(nn.Module):
-    """`x @ w`, plus a bias when asked for; arithmetic runs in `dtype`."""
+    """Linear layer `x @ w`, with an optional bias; computes in `dtype`."""
 
     features: int
     dtype: jnp.dtype = jnp.float32
@@ -71,14 +76,14 @@ class Dense(nn.Module):
     def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... F"]:
         init = nn.initializers.variance_scaling(self.init_scale, "fan_in", "normal")
         kernel = self._kernel(init, (x.shape[-1], self.features))
-        y = product(x.astype(self.dtype), kernel.astype(self.dtype))
+        y = multiply(x.astype(self.dtype), kernel.astype(self.dtype))
         if not self.bias:
             return y
         bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
         return y + bias.astype(self.dtype)
 
     def _kernel(self, init: Any, shape: tuple[int, int]) -> Any:
-        """The kernel as it is stored, which Flax knows by its own shape only."""
+        """Returns the stored kernel; Flax itself only knows arrays of its shape."""
         stored = self.get_variable("params", "kernel")
         known = isinstance(stored, HalfKernel) and stored.shape == shape
         return stored if known else self.param("kernel", init, shape, jnp.float32)
@@ -87,19 +92,18 @@ class Dense(nn.Module):
 def tied_logits(
     x: Float[Array, "... D"], table: Float[Array, "V D"], training: bool
 ) -> Float32[Array, "... V"]:
-    """Float32 logits [B, T, V] of states [B, T, D] under the embedding table [V, D].
+    """Computes float32 logits [..., V] of states [..., D] with the embedding table [V, D].
 
-    The table is multiplied in the dtype of the states; where it is stored in bfloat16 under float32
-    states, without a copy (`half_weights`). It is the left operand when decoding: on CPU the other
-    order repacks it at every call. Training has so many states that moving [V, B, T] to its place
-    and back costs more.
+    The product is in the dtype of the states; a bfloat16 table with float32 states is not copied
+    (`half_weights`). When decoding the table is the left operand, because in the other order a CPU
+    repacks it at every call. Training has so many states that transposing [V, B, T] costs more.
     """
     if (table.dtype, x.dtype) == (jnp.bfloat16, jnp.float32):
-        made = half_weights.product(x.reshape(-1, x.shape[-1]), table)
+        made = half_weights.multiply(x.reshape(-1, x.shape[-1]), table)
         return made.reshape(*x.shape[:-1], len(table))
     table = table.astype(x.dtype)
     if training:
-        return product(x, table.T).astype(jnp.float32)
+        return multiply(x, table.T).astype(jnp.float32)
 
     def table_first(table: jax.Array, x: jax.Array) -> jax.Array:
         return jnp.moveaxis(jnp.einsum("vd,...d->v...", table, x), 0, -1).astype(jnp.float32)
@@ -116,14 +120,14 @@ class RMSNorm(nn.Module):
     """Scale by the root mean square, computed in float32 (T5 and Llama norm, no bias)."""
 
     eps: float = 1e-6
-    unit_offset: bool = False  # the parameter is what the scale exceeds 1 by (Gemma)
+    unit_offset: bool = False  # the parameter is the scale minus 1 (Gemma)
 
     @nn.compact
     def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
         init = nn.initializers.zeros if self.unit_offset else nn.initializers.ones
         scale = self.param("scale", init, (x.shape[-1],), jnp.float32)
         if self.unit_offset:
-            # In float32 whatever the parameter's dtype: half precision has no digits left beside 1.
+            # In float32: next to 1, half precision has too few digits for the parameter.
             scale = 1.0 + scale.astype(jnp.float32)
         x32 = x.astype(jnp.float32)
         mean_square = jnp.mean(x32 * x32, axis=-1, keepdims=True)
@@ -165,7 +169,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
     "linear": lambda x: x,
 }
-"""Activations by Hugging Face's names; several have more than one."""
+"""Activations by their names in Hugging Face transformers."""
 
 
 class FeedForward(nn.Module):
@@ -193,7 +197,7 @@ class FeedForward(nn.Module):
 
 
 def call(module: nn.Module, method: str, params: Any, *args: Any, **how: Any) -> Any:
-    """`module.method(*args)`, which changes no variables and so returns none."""
+    """Calls `module.method(*args)` without mutable variables."""
     return module.apply({"params": params}, *args, method=method, **how)
 
 
@@ -206,9 +210,9 @@ def apply(
     layers: tuple[int, int] | None = None,
     features: tuple[int, ...] | None = None,
 ) -> Any:
-    """`module.method(*args)`, traced once per shape however many programs it becomes part of.
+    """Calls `module.method(*args)`, traced once per shape for all programs that contain it.
 
-    Inlined, so the programs are those of a direct call. `layers` and `features` are handed on where
+    Inlined, so the programs equal those of a direct call. `layers` and `features` are passed on if
     they are given.
     """
     which = {"layers": layers, "features": features}
@@ -216,19 +220,19 @@ def apply(
     return call(module, method, params, *args, **which)
 
 
-def initial(module: nn.Module, key: jax.Array, *shapes: tuple[int, ...]) -> Any:
-    """Fresh parameters of a module that is called with int32 arrays of these shapes.
+def init_params(module: nn.Module, key: jax.Array, *shapes: tuple[int, ...]) -> Any:
+    """Initializes parameters of a module that is called with int32 arrays of these shapes.
 
-    Only the parameters are computed, one by one: in one program their compilation takes longer.
+    Parameters are computed one by one, because one program for all takes longer to compile.
     """
     args = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in shapes)
     return module.lazy_init(key, *args)["params"]
 
 
 def rematerialize(call: Callable[..., Any], on: bool) -> Callable[..., Any]:
-    """`call(module, *arrays)`; when `on`, what it computes is not kept for the gradient.
+    """Returns `call` with rematerialization for the gradient, if `on`.
 
-    The gradient then runs the call once more (Chen et al. 2016, "Training Deep Nets with Sublinear
+    The gradient then repeats the call (Chen et al. 2016, "Training Deep Nets with Sublinear
     Memory Cost"): memory of one layer instead of all for about a third more arithmetic. On CPU
     it saves memory only with `XLA_FLAGS=--xla_disable_hlo_passes=cse_barrier_expander`.
     """
@@ -236,10 +240,10 @@ def rematerialize(call: Callable[..., Any], on: bool) -> Callable[..., Any]:
 
 
 def split_heads(x: Float[Array, "B T D"], heads: int) -> Float[Array, "B {heads} T d"]:
-    """[B, T, H*d] -> head-major [B, H, T, d].
+    """Splits x [B, T, H*d] into heads, head-major [B, H, T, d].
 
-    On a TPU several tokens are split only after the product that made x: XLA would fold the split
-    into the product, which then wants its weights in another layout (docs/decisions.md).
+    On a TPU a barrier separates the split from the product that computed x: XLA would otherwise
+    fuse them, and the product would need its weights in another layout (docs/decisions.md).
     """
     if x.shape[1] > 1:
         barrier = jax.lax.optimization_barrier
@@ -249,13 +253,13 @@ def split_heads(x: Float[Array, "B T D"], heads: int) -> Float[Array, "B {heads}
 
 
 def merge_heads(x: Float[Array, "B H T d"]) -> Float[Array, "B T H*d"]:
-    """[B, H, T, d] -> [B, T, H*d]."""
+    """Merges heads x [B, H, T, d] into [B, T, H*d]."""
     batch, heads, length, width = x.shape
     return x.swapaxes(1, 2).reshape(batch, length, heads * width)
 
 
 def soft_cap(x: jax.Array, cap: float) -> jax.Array:
-    """x squeezed smoothly into (-cap, cap); as it is where `cap` is 0.
+    """Limits x smoothly to (-cap, cap), without effect if `cap` is 0.
 
     Bello et al. 2017, "Neural Combinatorial Optimization with Reinforcement Learning", eq. 17;
     Gemma 2 does it to attention scores and to logits.
@@ -270,12 +274,12 @@ def attend(
     bias: Float[Array, "#B #H #T #C"],
     softcap: float = 0.0,
 ) -> Float[Array, "B H T d"]:
-    """Softmax attention of q [B, H, T, d] over k, v [B, H, C, d]; softmax in float32.
+    """Attends q [B, H, T, d] to k, v [B, H, C, d] with softmax in float32.
 
-    Scores are not scaled: T5 keeps the scale in its weights, others scale `q` first. They are soft
-    capped at `softcap`, if it is not 0, before `bias` is added, which is broadcast to [B, H, T, C]
-    and carries the mask. With fewer heads in k and v (G), groups of query heads share one
-    (grouped-query attention) and `bias` must be [B, 1, T, C] or [B, 1, 1, C].
+    Scores are not scaled: T5's weights include the scale, other models scale `q` before. Scores are
+    soft-capped at `softcap`, if it is not 0; then `bias`, which includes the mask and broadcasts to
+    [B, H, T, C], is added. With fewer heads G in k and v, groups of query heads share one
+    (grouped-query attention), and `bias` must be [B, 1, T, C] or [B, 1, 1, C].
     """
     if q.shape[1] != k.shape[1]:
         return _attend_grouped(q, k, v, bias, softcap)
@@ -291,7 +295,7 @@ def _attend_grouped(
     bias: Float[Array, "#B #H #T #C"],
     softcap: float,
 ) -> Float[Array, "B H T d"]:
-    """Attention with the query heads of a group laid out as more queries of its one key head."""
+    """Attends with a group's query heads as additional queries of its key head."""
     batch, heads, length, width = q.shape
     groups = heads // k.shape[1]
     queries = q.reshape(batch, k.shape[1], groups * length, width)
@@ -302,13 +306,13 @@ def _attend_grouped(
 
 
 Tree = tuple[Int[Array, "B N"], Bool[Array, "B T N"]]
-"""Positions of the last N slots, and which of them the T fed tokens see."""
+"""Positions of the last N slots, and which of them the T fed tokens attend to."""
 
 
-def tree_slots(
+def locate_tree_slots(
     tree: Tree, start: Int[Array, " B"], slots: Int[Array, " C"] | Int[Array, "B C"]
 ) -> tuple[Int[Array, "B C"], Bool[Array, "B T C"]]:
-    """The position [B, C] of `slots`, and whether the fed tokens see them, [B, T, C].
+    """Returns positions [B, C] of `slots`, and whether fed tokens attend to them, [B, T, C].
 
     `slots` are [C] or [B, C]; `start` [B] is the first fed token's.
     """
@@ -328,21 +332,21 @@ def tree_mask(
     slots: Int[Array, " C"] | Int[Array, "B C"],
     window: int = 0,
 ) -> Float32[Array, "B 1 T C"]:
-    """`causal_mask` [B, 1, T, C] of a tree; windows count positions in the text."""
-    at, seen = tree_slots(tree, start, slots)
+    """Builds the additive mask [B, 1, T, C] of a tree; windows count positions."""
+    at, visible = locate_tree_slots(tree, start, slots)
     if window:
         fed = tree[0][:, -tree[1].shape[1] :]
-        seen &= fed[..., None] - at[:, None] < window
-    return jnp.where(seen, 0.0, MASKED).astype(jnp.float32)[:, None]
+        visible &= fed[..., None] - at[:, None] < window
+    return jnp.where(visible, 0.0, MASKED).astype(jnp.float32)[:, None]
 
 
 def causal_mask(
     position: Int[Array, "B T"], slots: Int[Array, " C"] | Int[Array, "B C"], window: int = 0
 ) -> Float32[Array, "B 1 T C"]:
-    """Additive mask [B, 1, T, C] of keys after each query's `position` [B, T].
+    """Builds the additive mask [B, 1, T, C] of keys after each query's `position` [B, T].
 
-    Keys are at `slots`, [C] or [B, C]. With a `window`, those that many or more positions before
-    the query are hidden too.
+    Keys are at `slots`, [C] or [B, C]. A `window` also masks keys `window` or more positions before
+    the query.
     """
     distance = position[..., None] - slots[..., None, :]
     hidden = distance < 0
@@ -352,13 +356,15 @@ def causal_mask(
 
 
 def key_mask(length: Int[Array, " B"], size: int) -> Float32[Array, "B 1 1 {size}"]:
-    """Additive mask [B, 1, 1, size] that hides keys at and beyond each row's `length` [B]."""
+    """Builds the additive mask [B, 1, 1, size] of keys from each row's `length` [B] on."""
     hidden = jnp.arange(size) >= length[:, None]
     return jnp.where(hidden, MASKED, 0.0).astype(jnp.float32)[:, None, None, :]
 
 
-def masked_mean(x: Float[Array, "B S D"], length: Int[Array, " B"]) -> Float32[Array, "B D"]:
-    """Float32 mean [B, D] of the first `length` [B] of the states x [B, S, D]."""
+def compute_masked_mean(
+    x: Float[Array, "B S D"], length: Int[Array, " B"]
+) -> Float32[Array, "B D"]:
+    """Computes the float32 mean [B, D] of the first `length` [B] states of x [B, S, D]."""
     inside = jnp.arange(x.shape[1]) < length[:, None]
     total = jnp.sum(jnp.where(inside[..., None], x.astype(jnp.float32), 0.0), axis=1)
     return total / length[:, None]

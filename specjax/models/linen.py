@@ -1,4 +1,4 @@
-"""What all models have in common that are a Flax Linen module and a configuration."""
+"""Shared methods of models that consist of a Flax Linen module and a configuration."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from specjax.models.layers import apply, call
 
 
 class LinenModel:
-    """The part of the model contract that follows from the fields below, `module` and `info`.
+    """Implements the model interface by `module`, `info` and the fields below.
 
-    The module has `states`, `teach`, and `head_logits` with its parts `normed` and `output`; the
-    first two take what `taught` gives, then whether dropout is off, then the decoder layers
-    (1-based) whose states or logits are wanted. Its `decode_step` and `propagate` work on a cache
-    whose data hold the layers' caches as `own`.
+    The module has `states`, `teach`, and `compute_logits` with its parts `apply_final_norm` and
+    `apply_lm_head`. `states` and `teach` take the result of `select_inputs`, whether dropout is
+    off, and the decoder layers (1-based) whose states or logits are returned. `decode_step` and
+    `propagate` work on a cache whose data hold the layers' caches as `own`.
     """
 
     config: Any
-    taught: Callable[[Mapping[str, jax.Array]], tuple[jax.Array, ...]]  # of a batch
+    select_inputs: Callable[[Mapping[str, jax.Array]], tuple[jax.Array, ...]]  # of a batch
     start: Callable[..., tuple[Cache, PromptReading]]
 
     @property
@@ -44,21 +44,21 @@ class LinenModel:
         key: jax.Array | None = None,
         exits: tuple[int, ...] | None = None,
     ) -> tuple[jax.Array, ...]:
-        return _forced(self, "teach", exits or (self.info.depth,), params, batch, key)
+        return _teach(self, "teach", exits or (self.info.depth,), params, batch, key)
 
     def states(
         self, params: Params, batch: Mapping[str, jax.Array], *, key: jax.Array | None = None
     ) -> jax.Array:
-        return _forced(self, "states", (self.info.depth,), params, batch, key)[0]
+        return _teach(self, "states", (self.info.depth,), params, batch, key)[0]
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
-        return apply(self.module, "head_logits", params, hidden)
+        return apply(self.module, "compute_logits", params, hidden)
 
-    def normed(self, params: Params, hidden: jax.Array) -> jax.Array:
-        return apply(self.module, "normed", params, hidden)
+    def apply_final_norm(self, params: Params, hidden: jax.Array) -> jax.Array:
+        return apply(self.module, "apply_final_norm", params, hidden)
 
-    def output(self, params: Params, normed: jax.Array) -> jax.Array:
-        return apply(self.module, "output", params, normed)
+    def apply_lm_head(self, params: Params, normed: jax.Array) -> jax.Array:
+        return apply(self.module, "apply_lm_head", params, normed)
 
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         return params["embedding"][tokens].astype(self.config.dtype)
@@ -99,7 +99,7 @@ class LinenModel:
 
 
 @functools.partial(jax.jit, static_argnames=("model", "method", "exits"), inline=True)
-def _forced(
+def _teach(
     model: LinenModel,
     method: str,
     exits: tuple[int, ...],
@@ -107,6 +107,8 @@ def _forced(
     batch: Mapping[str, jax.Array],
     key: jax.Array | None,
 ) -> tuple[jax.Array, ...]:
-    """A teacher-forced method of the module on a batch; inlined as `apply` is."""
+    """Calls a teacher-forced method of the module on a batch, inlined like `apply`."""
     rngs = None if key is None else {"dropout": key}
-    return call(model.module, method, params, *model.taught(batch), key is None, exits, rngs=rngs)
+    return call(
+        model.module, method, params, *model.select_inputs(batch), key is None, exits, rngs=rngs
+    )

@@ -1,9 +1,9 @@
-"""How attention knows positions: rotary and sinusoidal embeddings, T5's relative bias.
+"""Position encodings: rotary and sinusoidal embeddings, T5's relative bias.
 
 Rotary embeddings: Su et al., "RoFormer" (2021). Scalings for contexts longer than the trained one:
 linear (positions divided), dynamic (the base grows with the length, "NTK"), Llama 3.1's (long waves
-stretched, short ones kept), YaRN's (Peng et al. 2023: the same by numbers of turns, and sharper
-attention) and LongRoPE's (Ding et al. 2024: each wave by its own factor, of two sets by the
+stretched, short ones unchanged), YaRN's (Peng et al. 2023: the same by number of rotations, with
+scaled attention) and LongRoPE's (Ding et al. 2024: a factor per wave, from one of two sets by
 length). Sinusoids: Vaswani et al., "Attention Is All You Need" (2017), section 3.5; but sines fill
 the first half of the width and cosines the second, as in published code.
 """
@@ -22,66 +22,66 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Float32, Int, Int32
 
-from specjax.models.layers import Tree, key_mask, tree_mask, tree_slots
+from specjax.models.layers import Tree, key_mask, locate_tree_slots, tree_mask
 
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 
 
 @dataclasses.dataclass(frozen=True)
 class Rope:
-    """Frequencies of the rotation; `original` is the context length the scaling starts from."""
+    """Rotary embedding; `original` is the context length before scaling."""
 
-    width: int  # of what is rotated of a head
+    width: int  # rotated numbers of each head
     theta: float = 10_000.0
     kind: str = "default"
     factor: float = 1.0
     original: int = 0
     low: float = 1.0  # llama3: wavelengths above original / low are divided by factor
-    high: float = 4.0  # llama3: wavelengths below original / high are kept
-    attention: float = 1.0  # yarn, longrope: rotated queries and keys are multiplied by it
-    fast: float = 32.0  # yarn: waves of more turns within `original` are kept
-    slow: float = 1.0  # yarn: waves of fewer turns are divided by factor
-    truncate: bool = True  # yarn: these bounds are rounded outwards to whole waves
+    high: float = 4.0  # llama3: wavelengths below original / high are unchanged
+    attention: float = 1.0  # yarn, longrope: factor of rotated queries and keys
+    fast: float = 32.0  # yarn: waves of more rotations within `original` are unchanged
+    slow: float = 1.0  # yarn: waves of fewer rotations are divided by factor
+    truncate: bool = True  # yarn: round these bounds outwards to whole waves
     short: tuple[float, ...] = ()  # longrope: divisors of the waves [d / 2] up to `original`
-    long: tuple[float, ...] = ()  # longrope: beyond it
+    long: tuple[float, ...] = ()  # longrope: above `original`
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"rope_type is {self.kind!r}; it must be one of {', '.join(KINDS)}")
 
-    def frequencies(self) -> np.ndarray:
-        """Radians per position [d / 2] at lengths within the trained context; float32."""
+    def compute_frequencies(self) -> np.ndarray:
+        """Returns radians per position [d / 2] float32, for lengths up to `original`."""
         plain = np.float32(1.0) / np.float32(self.theta) ** self._exponent
         match self.kind:
             case "linear":
                 return plain / np.float32(self.factor)
             case "llama3":
-                return self._mixed(plain, self._kept_by_wavelength(plain))
+                return self._interpolate(plain, self._keep_by_wavelength(plain))
             case "yarn":
-                return self._mixed(plain, self._kept_by_turns())
+                return self._interpolate(plain, self._keep_by_turns())
             case "longrope":
-                return self._divided(self.short)
+                return self._divide_waves(self.short)
         return plain
 
     @property
     def _exponent(self) -> np.ndarray:
         return np.arange(0, self.width, 2, dtype=np.float32) / np.float32(self.width)
 
-    def _divided(self, by: tuple[float, ...]) -> np.ndarray:
+    def _divide_waves(self, by: tuple[float, ...]) -> np.ndarray:
         return np.float32(1.0) / (
             np.asarray(by, np.float32) * np.float32(self.theta) ** self._exponent
         )
 
-    def _mixed(self, plain: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """The share `kept` [d / 2] of each wave as it is, the rest stretched by the factor."""
+    def _interpolate(self, plain: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """Interpolates between unchanged waves, by `kept` [d / 2], and stretched ones."""
         return (1 - kept) * plain / np.float32(self.factor) + kept * plain
 
-    def _kept_by_wavelength(self, plain: np.ndarray) -> np.ndarray:
+    def _keep_by_wavelength(self, plain: np.ndarray) -> np.ndarray:
         turns = np.float32(self.original) * plain / np.float32(2.0 * math.pi)
         return np.clip((turns - self.low) / (self.high - self.low), 0.0, 1.0).astype(np.float32)
 
-    def _kept_by_turns(self) -> np.ndarray:
-        first, last = self._wave_of(self.fast), self._wave_of(self.slow)
+    def _keep_by_turns(self) -> np.ndarray:
+        first, last = self._find_wave(self.fast), self._find_wave(self.slow)
         if self.truncate:
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0), min(last, self.width - 1)
@@ -90,24 +90,27 @@ class Rope:
         wave = np.arange(self.width // 2, dtype=np.float32)
         return 1 - np.clip((wave - first) / (last - first), 0.0, 1.0).astype(np.float32)
 
-    def _wave_of(self, turns: float) -> float:
-        """The (fractional) number of the wave that turns so often within `original`."""
+    def _find_wave(self, turns: float) -> float:
+        """Returns the (fractional) index of the wave with `turns` rotations in `original`."""
         ratio = self.original / (turns * 2.0 * math.pi)
         return self.width * math.log(ratio) / (2.0 * math.log(self.theta))
 
     def angles(
         self, position: Int[Array, " ..."], length: Int[Array, " ..."] | int
     ) -> Float32[Array, "... R"]:
-        """Rotation [..., d / 2] of each position; `length`, broadcast to it, counts the tokens
-        that the row held when the position was rotated and matters to the dynamic and longrope
-        kinds only.
+        """Computes rotation angles [..., d / 2] of each position.
+
+        `length`, broadcast to `position`, is the row's length when the token was fed; only the
+        dynamic and longrope kinds use it.
         """
         turned = position[..., None].astype(jnp.float32)
         if self.kind == "longrope":
             beyond = jnp.asarray(length)[..., None] > self.original
-            return turned * jnp.where(beyond, self._divided(self.long), self.frequencies())
+            return turned * jnp.where(
+                beyond, self._divide_waves(self.long), self.compute_frequencies()
+            )
         if self.kind != "dynamic":
-            return turned * self.frequencies()
+            return turned * self.compute_frequencies()
         longer = jnp.maximum(jnp.asarray(length, jnp.float32), self.original)
         growth = self.factor * longer / self.original - (self.factor - 1.0)
         base = self.theta * growth ** (self.width / (self.width - 2))
@@ -117,7 +120,7 @@ class Rope:
 def compute_angles(
     ropes: Sequence[Rope | None], position: Int[Array, " ..."], length: Int[Array, " ..."] | int
 ) -> list[Float32[Array, "... R"] | None]:
-    """`Rope.angles` of each layer, made once for all that rotate alike; None: not rotated."""
+    """Computes each layer's `Rope.angles`, once per distinct rope; None: not rotated."""
     made: dict[Rope | None, jax.Array] = {
         rope: rope.angles(position, length) for rope in dict.fromkeys(ropes) if rope
     }
@@ -129,8 +132,8 @@ def rotate(
 ) -> Float[Array, "B H T d"]:
     """Rotates x [B, H, T, d] by angles [B, T, r / 2], times `scale`.
 
-    Of each head the first r numbers are rotated, whose halves are the pairs' two sides; what is
-    behind them, with partial rotation, stays as it is.
+    The first r numbers of each head are rotated; number i and number i + r / 2 form a pair. With
+    partial rotation, the other numbers are unchanged.
     """
     cos, sin = scale * jnp.cos(angles)[:, None], scale * jnp.sin(angles)[:, None]
     pairs = angles.shape[-1]
@@ -146,11 +149,10 @@ BASE = 10_000.0
 
 @dataclasses.dataclass(frozen=True)
 class Sinusoids:
-    """Position embeddings of some width.
+    """Sinusoidal position embeddings.
 
-    The slowest wave of the paper is short of `BASE` times as long as the fastest by one step;
-    tensor2tensor's (`to_base`), which fairseq took over, reaches it, and leaves the last column of
-    an odd width zero.
+    In the paper, wavelengths reach up to one step below `BASE` times the shortest. With `to_base`,
+    as in tensor2tensor and fairseq, they reach `BASE`, and the last column of an odd width is 0.
     """
 
     width: int
@@ -159,7 +161,9 @@ class Sinusoids:
     def __post_init__(self) -> None:
         least = 4 if self.to_base else 1
         if self.width < least:
-            raise ValueError(f"d_model is {self.width}; these positions need {least} at least")
+            raise ValueError(
+                f"d_model is {self.width}; sinusoidal positions require at least {least}"
+            )
 
     @property
     def _waves(self) -> tuple[np.ndarray, np.ndarray]:
@@ -170,21 +174,21 @@ class Sinusoids:
         return waves, waves[: self.width // 2]
 
     def __call__(self, position: Int[Array, " ..."]) -> Float32[Array, "... D"]:
-        """Embeddings [..., D] float32 of positions [...]."""
+        """Computes embeddings [..., D] float32 of positions [...]."""
         sines, cosines = (position[..., None] * waves for waves in self._waves)
         made = jnp.concatenate([jnp.sin(sines), jnp.cos(cosines)], axis=-1)
         room = [(0, 0)] * (made.ndim - 1) + [(0, self.width - made.shape[-1])]
         return jnp.pad(made, room)
 
 
-def relative_bucket(
+def compute_relative_bucket(
     distance: np.ndarray, bidirectional: bool, buckets: int, max_distance: int
 ) -> np.ndarray:
-    """Bucket of each relative position `key - query` (Raffel et al., section 2.1).
+    """Returns the bucket of each relative position `key - query` (Raffel et al., section 2.1).
 
     Half of the buckets hold exact small distances, the rest grow logarithmically up to
-    `max_distance`; a bidirectional stack keeps separate buckets for keys after the query. Computed
-    on the host in float32, as every published checkpoint was trained with.
+    `max_distance`; a bidirectional stack has separate buckets for keys after the query. Computed on
+    the host in float32, as for the training of published checkpoints.
     """
     base = np.zeros_like(distance)
     if bidirectional:
@@ -213,33 +217,35 @@ class RelativeBias(nn.Module):
         self.table = self.param("table", nn.initializers.normal(0.1), shape, jnp.float32)
 
     def __call__(self, distance: np.ndarray) -> Float[Array, "H ..."]:
-        """Bias [H, *distance.shape] for host-known relative positions `key - query`."""
-        bucket = relative_bucket(distance, self.bidirectional, self.buckets, self.max_distance)
+        """Returns the bias [H, *distance.shape] of static relative positions `key - query`."""
+        bucket = compute_relative_bucket(
+            distance, self.bidirectional, self.buckets, self.max_distance
+        )
         return jnp.moveaxis(self.table[bucket], -1, 0)
 
 
 FEW = 16
-"""Most queries whose rows are cut from one band on a TPU."""
+"""Maximum queries whose rows are sliced from one band on a TPU."""
 
 
 def bias_rows(
     table: Float[Array, "H W"], start: Int[Array, " B"], count: int, keys: int | None = None
 ) -> Float[Array, "B H {count} C"]:
-    """Bias [B, H, T, C] of queries at `start + t` over all C slots, or over the first `keys`.
+    """Computes the bias [B, H, T, C] of queries at `start + t` over C slots, or `keys`.
 
     `table[:, C - 1 + distance]` is the bias (or mask) of relative position `key - query`; the row
-    of a query at position p is therefore the contiguous slice that begins at `C - 1 - p`: one
-    slice per row instead of a gather of single numbers. On a TPU several such slices become a loop,
-    of which each turn takes as long as a small kernel: there few rows are cut from one slice.
+    of a query at position p is therefore the contiguous slice from `C - 1 - p` on: one slice per
+    row instead of a gather of single numbers. A TPU runs several such slices as a loop with the
+    overhead of a kernel per iteration, so few rows are sliced from one wider slice there.
     """
-    by_row = functools.partial(_row_by_row, count=count, keys=keys)
+    by_row = functools.partial(_slice_rows, count=count, keys=keys)
     if not 1 < count <= FEW:
         return by_row(table, start)
-    from_band = functools.partial(_from_a_band, count=count, keys=keys)
+    from_band = functools.partial(_slice_band, count=count, keys=keys)
     return jax.lax.platform_dependent(table, start, tpu=from_band, default=by_row)
 
 
-def _row_by_row(
+def _slice_rows(
     table: Float[Array, "H W"], start: Int[Array, " B"], count: int, keys: int | None
 ) -> Float[Array, "B H {count} C"]:
     capacity = table.shape[1] // 2
@@ -251,13 +257,13 @@ def _row_by_row(
     return jax.vmap(jax.vmap(row, out_axes=1))(position)
 
 
-def _from_a_band(
+def _slice_band(
     table: Float[Array, "H W"], start: Int[Array, " B"], count: int, keys: int | None
 ) -> Float[Array, "B H {count} C"]:
-    """The rows as parts of what all of a text's queries look at, each one place before the last."""
+    """Slices one band for all queries of a text, and each row from it, shifted by one."""
     capacity, more = table.shape[1] // 2, count - 1
     keys = keys or capacity
-    table = jnp.pad(table, ((0, 0), (more, 0)))  # what comes before is seen by none within C
+    table = jnp.pad(table, ((0, 0), (more, 0)))  # padding that no query within C reads
 
     def band(p: jax.Array) -> jax.Array:
         return jax.lax.dynamic_slice_in_dim(table, capacity - 1 - p, keys + more, axis=1)
@@ -268,11 +274,11 @@ def _from_a_band(
 
 
 class RelativeBiasOf(struct.PyTreeNode):
-    """The bias of `bias_rows`, made for some queries and keys at a time (`attention.Bias`)."""
+    """The bias of `bias_rows`, computed per block of queries and keys (`attention.Bias`)."""
 
     table: Float[Array, "H 2*C"]
     start: Int32[Array, "#B"]  # position of the first query
-    length: Int32[Array, " B"] | None = None  # keys that are seen; None: by the table
+    length: Int32[Array, " B"] | None = None  # visible keys; None: by the table
 
     def tile(
         self, query: Int[Array, ""] | int, queries: int, key: Int[Array, ""] | int, keys: int
@@ -284,14 +290,14 @@ class RelativeBiasOf(struct.PyTreeNode):
 def tree_bias(
     table: Float[Array, "H W"], tree: Tree, start: Int[Array, " B"]
 ) -> Float[Array, "B H T C"]:
-    """Bias [B, H, T, C] of the fed tokens of a tree over all C slots.
+    """Computes the bias [B, H, T, C] of a tree's fed tokens over all C slots.
 
-    T5's relative bias is that of positions, not of slots: a gather from the same `table`, whose
-    last slot of no distance is `C - 1`.
+    T5's relative bias depends on positions, not slots: a gather from the same `table`, whose entry
+    `C - 1` has distance 0.
     """
     capacity = table.shape[1] // 2
     slots = jnp.arange(capacity)
-    at, _ = tree_slots(tree, start, slots)
+    at, _ = locate_tree_slots(tree, start, slots)
     fed = tree[0][:, -tree[1].shape[1] :]
     distance = jnp.minimum(at[:, None] - fed[..., None], 0)
     bias = jnp.moveaxis(table[:, capacity - 1 + distance], 0, 1)

@@ -1,4 +1,4 @@
-"""Long prompts go through a decoder in chunks: states of no more tokens are held at once."""
+"""Prefill of long prompts in chunks, which limits the memory for states."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specjax.models.caches import KeysValues
 from specjax.models.layers import apply
 
 Reading = tuple[list[KeysValues], jax.Array, tuple[jax.Array, ...]]
-"""Caches, embeddings [B, D] float32 and the features [B, P, D] that were asked for."""
+"""Caches, embeddings [B, D] float32 and the requested features [B, P, D]."""
 
 
 def read_in_chunks(
@@ -25,9 +25,9 @@ def read_in_chunks(
     own: list[KeysValues],
     features: tuple[int, ...],
 ) -> Reading:
-    """What `module.read_on` makes of the prompts [B, P] of `length` [B], in the empty caches `own`.
+    """Reads prompts [B, P] of `length` [B] chunk by chunk with `module.read_on`.
 
-    Chunks are equal, so that one program reads all of them; padding fills the last.
+    `own` are empty caches. Chunks have equal sizes for one program; the last is padded.
     """
     size = prompt.shape[1]
     count = -(-size // CHUNK)
@@ -45,7 +45,7 @@ def read_in_chunks(
         own, here, states = read_on(begin, own)
         is_here = (length > begin) & (length <= begin + chunk)
         embedding = jnp.where(is_here[:, None], here, embedding)
-        return own, embedding, _written(taken, states, begin)
+        return own, embedding, _write_features(taken, states, begin)
 
     _, embedding, states = jax.eval_shape(read_on, 0, own)
     nothing: Any = jax.tree.map(
@@ -56,9 +56,9 @@ def read_in_chunks(
     return own, embedding, tuple(x[:, :size] for x in taken)
 
 
-def _written(
+def _write_features(
     taken: tuple[jax.Array, ...], states: tuple[jax.Array, ...], begin: jax.Array
 ) -> tuple[jax.Array, ...]:
-    """The features `taken` [B, P, D] with those of a chunk [B, T, D] from `begin` on."""
+    """Writes features of a chunk [B, T, D] to `taken` [B, P, D] from `begin` on."""
     pairs = zip(taken, states, strict=True)
     return tuple(jax.lax.dynamic_update_slice_in_dim(x, new, begin, axis=1) for x, new in pairs)

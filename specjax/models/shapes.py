@@ -1,6 +1,6 @@
-"""Shapes of parameters without computing them, and placeholder prompts where shapes alone count.
+"""Parameter shapes without computation, and placeholder prompts.
 
-Planning traces placeholders, and a stopwatch times calls after them.
+Planning traces placeholders, and the stopwatch times calls on them.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from specjax.models.info import Frames
 
 
 class Initializable(Protocol):
-    """A hashable description with fresh parameters: a language model, heads on it, a policy."""
+    """A hashable object that initializes parameters: a language model, heads, a policy."""
 
     def init(self, key: jax.Array) -> Any: ...
 
 
-def parameter_shapes(model: Initializable) -> Any:
-    """The pytree of `model.init` with `jax.ShapeDtypeStruct` leaves.
+def get_parameter_shapes(model: Initializable) -> Any:
+    """Returns the pytree of `model.init` with `jax.ShapeDtypeStruct` leaves.
 
-    Tracing an initialisation takes a good part of a second, and loading, planning and sharding a
-    model all ask; so what was traced is kept.
+    Cached: tracing takes almost a second, and loading, planning and sharding all need the shapes.
     """
-    return jax.tree.map(lambda leaf: leaf, _traced(model))  # the caller's own dicts
+    return jax.tree.map(
+        lambda leaf: leaf, _trace_init(model)
+    )  # new dicts, which the caller may change
 
 
 @functools.lru_cache(maxsize=64)
-def _traced(model: Initializable) -> Any:
+def _trace_init(model: Initializable) -> Any:
     return jax.eval_shape(model.init, jax.random.key(0))
 
 
@@ -43,7 +44,7 @@ def start_cache(
     capacity: int,
     **wanted: Any,
 ) -> Cache:
-    """The cache of `start` without a target: one that borrows an encoder is given zeros."""
+    """Returns the cache of `start`; a model that borrows an encoder gets zeros."""
     if model.info.borrows_encoder and (frames := model.info.frames) is not None:
         config = model.config
         shape = len(prompt), frames.count // frames.stride, config.d_model
@@ -51,8 +52,8 @@ def start_cache(
     return model.start(params, prompt, prompt_length, capacity, **wanted)[0]
 
 
-def make_silence(frames: Frames | None, rows: int, width: int) -> jax.Array:
-    """Some prompts [B, P] of `width` tokens, or [B, P, M] of what is heard."""
+def make_placeholder_prompts(frames: Frames | None, rows: int, width: int) -> jax.Array:
+    """Returns zeros as prompts [B, P] of `width` tokens, or as audio [B, P, M]."""
     if frames is None:
         return jnp.zeros((rows, width), jnp.int32)
     return jnp.zeros((rows, frames.count, frames.width), jnp.float32)

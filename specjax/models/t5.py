@@ -35,7 +35,7 @@ from specjax.models.positions import RelativeBias, RelativeBiasOf, tree_bias
 
 @dataclasses.dataclass(frozen=True)
 class T5Config:
-    """Shape of a T5 model, in the words of its Hugging Face `config.json`."""
+    """Shape of a T5 model, with the field names of Hugging Face's `config.json`."""
 
     vocab_size: int
     d_model: int
@@ -50,7 +50,7 @@ class T5Config:
     scale_outputs: bool = False  # decoder output times d_model ** -0.5 before the output layer
     buckets: int = 32
     max_distance: int = 128
-    layer_tables: bool = False  # each layer has relative position biases of its own (umT5)
+    layer_tables: bool = False  # each layer has its own relative position biases (umT5)
     eps: float = 1e-6
     dropout: float = 0.0
     family: str = "t5"  # Hugging Face's `model_type`
@@ -58,11 +58,11 @@ class T5Config:
     eos: tuple[int, ...] = (1,)
     pad: int = 0
     dtype: Any = jnp.float32  # of the arithmetic; logits are always float32
-    remat: bool = False  # training computes layers again for the gradient: less memory
+    remat: bool = False  # training recomputes layers for the gradient, to save memory
 
 
 class Attention(encoder_decoder.Attention):
-    """Projections without biases; scores are not scaled."""
+    """Attention with projections without biases and unscaled scores."""
 
     def setup(self) -> None:
         c = self.config
@@ -98,7 +98,7 @@ class DecoderLayer(encoder_decoder.DecoderLayer):
 
 
 class T5Module(EncoderDecoderModule):
-    """Parameters and layers; `T5` wraps it into the model contract."""
+    """Parameters and layers; `T5` implements the model interface."""
 
     config: T5Config
 
@@ -108,19 +108,21 @@ class T5Module(EncoderDecoderModule):
         self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
         self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
         self.decoder = [DecoderLayer(c) for _ in range(c.num_decoder_layers)]
-        self.encoder_bias = self.tables(c.num_layers, bidirectional=True)
-        self.decoder_bias = self.tables(c.num_decoder_layers, bidirectional=False)
+        self.encoder_bias = self.make_bias_tables(c.num_layers, bidirectional=True)
+        self.decoder_bias = self.make_bias_tables(c.num_decoder_layers, bidirectional=False)
         self.encoder_norm, self.decoder_norm = RMSNorm(c.eps), RMSNorm(c.eps)
         self.drop = nn.Dropout(c.dropout)
         if not c.tied:
             self.head = Dense(c.vocab_size, c.dtype)
 
     def enter(self, tokens: jax.Array, position: jax.Array | None = None) -> jax.Array:
-        """Input states [B, T, D] of tokens: the scores know the positions."""
+        """Embeds tokens into input states [B, T, D], without positions."""
         return self.embedding[tokens].astype(self.config.dtype)
 
-    def tables(self, layers: int, bidirectional: bool) -> RelativeBias | list[RelativeBias]:
-        """A stack's table of relative position biases, or that of each of its layers."""
+    def make_bias_tables(
+        self, layers: int, bidirectional: bool
+    ) -> RelativeBias | list[RelativeBias]:
+        """Creates a stack's table of relative position biases, or one per layer."""
         c = self.config
 
         def one() -> RelativeBias:
@@ -128,20 +130,20 @@ class T5Module(EncoderDecoderModule):
 
         return [one() for _ in range(layers)] if c.layer_tables else one()
 
-    def of_layers(
-        self, tables: Any, layers: Sequence[nn.Module], made: Callable[[Any], AnyBias]
+    def make_layer_biases(
+        self, tables: Any, layers: Sequence[nn.Module], build: Callable[[Any], AnyBias]
     ) -> list[AnyBias]:
-        """The bias of each of a stack's layers, made of its table or of that of all."""
+        """Builds the bias of each layer from its table or the stack's."""
         if self.config.layer_tables:
-            return [made(table) for table in tables]
-        return [made(tables)] * len(layers)
+            return [build(table) for table in tables]
+        return [build(tables)] * len(layers)
 
-    def source_biases(self, length: jax.Array, size: int) -> list[AnyBias]:
-        """Bias of the encoder's layers: relative positions, no keys beyond `length` [B]."""
+    def make_source_biases(self, length: jax.Array, size: int) -> list[AnyBias]:
+        """Builds the encoder layers' biases: relative positions, keys below `length` [B]."""
         if not is_whole(size, size):
             distance = np.arange(-(size - 1), size + 1)
             start = jnp.zeros(1, jnp.int32)
-            return self.of_layers(
+            return self.make_layer_biases(
                 self.encoder_bias,
                 self.encoder,
                 lambda table: RelativeBiasOf(table(distance), start, length),
@@ -149,36 +151,36 @@ class T5Module(EncoderDecoderModule):
         position = np.arange(size)
         distance = position[None, :] - position[:, None]
         mask = key_mask(length, size)
-        return self.of_layers(
+        return self.make_layer_biases(
             self.encoder_bias, self.encoder, lambda table: table(distance)[None] + mask
         )
 
-    def target_biases(self, size: int) -> list[AnyBias]:
+    def make_target_biases(self, size: int) -> list[AnyBias]:
         if not is_whole(size, size):
             start = jnp.zeros(1, jnp.int32)
             tables = self.reversed_bias(size)
-            return self.of_layers(tables, self.decoder, lambda t: RelativeBiasOf(t, start))
+            return self.make_layer_biases(tables, self.decoder, lambda t: RelativeBiasOf(t, start))
         position = np.arange(size)
         distance = position[None, :] - position[:, None]
         mask = np.where(distance > 0, MASKED, 0.0)
-        return self.of_layers(
+        return self.make_layer_biases(
             self.decoder_bias, self.decoder, lambda table: (table(distance) + mask)[None]
         )
 
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Final-normed encoder states [B, S, D] of source [B, S]."""
-        biases = self.source_biases(length, source.shape[1])
+        """Computes final-normed encoder states [B, S, D] of source [B, S]."""
+        biases = self.make_source_biases(length, source.shape[1])
         x = self.drop(self.enter(source), deterministic=deterministic)
-        x = self.through_encoder(x, biases, deterministic)
+        x = self.run_encoder(x, biases, deterministic)
         return self.drop(self.encoder_norm(x), deterministic=deterministic)
 
-    def leave(self, x: jax.Array, deterministic: bool) -> jax.Array:
+    def select_output(self, x: jax.Array, deterministic: bool) -> jax.Array:
         return self.drop(x, deterministic=deterministic)
 
-    def normed(self, x: jax.Array) -> jax.Array:
+    def apply_final_norm(self, x: jax.Array) -> jax.Array:
         return self.decoder_norm(x)
 
-    def output(self, x: jax.Array, training: bool = False) -> jax.Array:
+    def apply_lm_head(self, x: jax.Array, training: bool = False) -> jax.Array:
         c = self.config
         if c.scale_outputs:
             x = x * c.d_model**-0.5
@@ -187,9 +189,9 @@ class T5Module(EncoderDecoderModule):
         return self.head(x).astype(jnp.float32)
 
     def reversed_bias(self, capacity: int) -> jax.Array | list[jax.Array]:
-        """Self-attention bias and causal mask by position, [H, 2 * capacity] (see `bias_rows`).
+        """Computes bias and causal mask by distance, [H, 2 * capacity] (see `bias_rows`).
 
-        One for each layer where they have tables of their own.
+        A list with one per layer if layers have their own tables.
         """
         distance = np.arange(-(capacity - 1), capacity + 1)
         mask = np.where(distance > 0, MASKED, 0.0)
@@ -198,7 +200,7 @@ class T5Module(EncoderDecoderModule):
             return tables(distance) + mask
         return [table(distance) + mask for table in tables]
 
-    def step_biases(
+    def make_step_biases(
         self, data: Mapping[str, Any], start: jax.Array, fed: int, tree: Tree | None
     ) -> list[AnyBias]:
         def one(table: jax.Array) -> AnyBias:
@@ -206,12 +208,12 @@ class T5Module(EncoderDecoderModule):
                 return of_tree(tree_bias(table, tree, start), start)
             return of_call(RelativeBiasOf(table, start), start, fed, table.shape[1] // 2)
 
-        return self.of_layers(data["bias"], self.decoder, one)
+        return self.make_layer_biases(data["bias"], self.decoder, one)
 
 
 @dataclasses.dataclass(frozen=True)
 class T5(EncoderDecoder):
-    """A T5-family model under the contract of `models.base`."""
+    """A model of the T5 family (`models.base`)."""
 
     config: T5Config
 
@@ -219,7 +221,7 @@ class T5(EncoderDecoder):
     def module(self) -> T5Module:
         return T5Module(self.config)
 
-    def prepared(self, params: Params, capacity: int) -> dict[str, Any]:
-        """The bias of all relative positions."""
+    def prepare(self, params: Params, capacity: int) -> dict[str, Any]:
+        """Computes the bias of all relative positions."""
         bias = self.module.apply({"params": params}, capacity, method="reversed_bias")
         return {"bias": bias}

@@ -1,8 +1,8 @@
 """T5Gemma: encoders and decoders of Gemma 2 blocks, with explicit caches.
 
 Zhang et al., "Encoder-Decoder Gemma: Improving the Quality-Efficiency Trade-Off via Adaptation"
-(2025); Gemma Team, "Gemma 2" (2024). Each sublayer has a norm before and one behind it; scores and
-logits are soft-capped; every second layer sees a window only; rotary positions in self-attention,
+(2025); Gemma Team, "Gemma 2" (2024). Each sublayer has a norm before and one after it; scores and
+logits are soft-capped; every second layer has a sliding window; rotary positions in self-attention,
 none in cross-attention. Encoder and decoder may have different sizes.
 """
 
@@ -30,12 +30,12 @@ from specjax.models.layers import (
     tied_logits,
 )
 from specjax.models.positions import Rope, compute_angles, rotate
-from specjax.models.windows import of_fed, of_layers
+from specjax.models.windows import make_layer_masks, of_fed
 
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Shape of an encoder or a decoder, in the words of Gemma 2's `config.json`."""
+    """Shape of an encoder or a decoder, with the field names of Gemma 2's `config.json`."""
 
     d_model: int
     d_ff: int
@@ -44,14 +44,14 @@ class Stack:
     num_kv_heads: int
     d_head: int
     rope: Rope
-    windows: tuple[int, ...]  # keys that each layer's self-attention sees on a side, 0 for all
+    windows: tuple[int, ...]  # self-attention window of each layer, per side; 0: all
     query_scalar: float  # scores are divided by its square root
     softcap: float = 0.0  # of scores; 0: none
     activation: str = "gelu_pytorch_tanh"
     bias: bool = False  # of the attention's projections
     eps: float = 1e-6
-    max_positions: int = 8192  # that it was made for; more are no error
-    sliding_rope: Rope | None = None  # of layers with windows; None: that of the others
+    max_positions: int = 8192  # trained context length; longer rows are allowed
+    sliding_rope: Rope | None = None  # of layers with windows; None: `rope`
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -62,12 +62,12 @@ class Stack:
 
     @property
     def gated(self) -> bool:
-        """All feed-forward networks are."""
+        """Whether feed-forward networks are gated."""
         return True
 
     @property
     def ropes(self) -> tuple[Rope, ...]:
-        """The rotation of each layer."""
+        """Rotary embedding of each layer."""
         sliding = self.sliding_rope or self.rope
         return tuple(sliding if window else self.rope for window in self.windows)
 
@@ -87,11 +87,11 @@ class T5GemmaConfig:
     eos: tuple[int, ...] = (1,)
     pad: int = 0
     dtype: Any = jnp.float32  # of the arithmetic; logits are always float32
-    remat: bool = False  # training computes layers again for the gradient: less memory
+    remat: bool = False  # training recomputes layers for the gradient, to save memory
 
     @property
     def d_model(self) -> int:
-        """Of the decoder's states, which are what others read of a model."""
+        """Width of the decoder's states."""
         return self.decoder.d_model
 
     @property
@@ -104,7 +104,7 @@ class T5GemmaConfig:
 
     @property
     def unit_offset(self) -> bool:
-        """What is stored of a norm is its scale less 1."""
+        """Whether norms store their scale minus 1."""
         return True
 
 
@@ -112,7 +112,7 @@ Config = TypeVar("Config", bound=T5GemmaConfig)
 
 
 class SublayerNorms(nn.Module):
-    """The norms before and behind a sublayer; what is stored is the scale less 1."""
+    """The norms before and after a sublayer, which store their scale minus 1."""
 
     eps: float
 
@@ -122,7 +122,7 @@ class SublayerNorms(nn.Module):
 
 
 class Attention(encoder_decoder.Attention):
-    """Grouped-query attention with capped scores."""
+    """Grouped-query attention with soft-capped scores."""
 
     config: T5GemmaConfig
     shape: Stack
@@ -146,15 +146,15 @@ class Attention(encoder_decoder.Attention):
     def queries(self, x: jax.Array, angles: jax.Array | None = None) -> jax.Array:
         return super().queries(x, angles) * self.shape.query_scalar**-0.5
 
-    def turned(self, x: jax.Array, angles: jax.Array | None) -> jax.Array:
+    def apply_rotation(self, x: jax.Array, angles: jax.Array | None) -> jax.Array:
         return x if angles is None else rotate(x, angles, self.rope.attention)
 
     def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, bias: AnyBias) -> jax.Array:
         return self.o(merge_heads(attention(q, k, v, bias, self.shape.softcap)))
 
 
-class Sandwiched(encoder_decoder.Layer[SublayerNorms]):
-    """A sublayer is `x + behind(f(before(x)))`."""
+class SandwichLayer(encoder_decoder.Layer[SublayerNorms]):
+    """A layer with sandwich norms: a sublayer is `x + behind(f(before(x)))`."""
 
     config: T5GemmaConfig
     shape: Stack
@@ -162,8 +162,8 @@ class Sandwiched(encoder_decoder.Layer[SublayerNorms]):
 
     attention: ClassVar[type[Attention]] = Attention
 
-    def sublayers(self) -> None:
-        """Sets up what both stacks' layers have."""
+    def setup_sublayers(self) -> None:
+        """Sets up the sublayers of both stacks' layers."""
         c, shape = self.config, self.shape
         self.self_norm, self.ff_norm = SublayerNorms(shape.eps), SublayerNorms(shape.eps)
         self.self_attention = self.attention(c, shape, self.rope)
@@ -179,29 +179,29 @@ class Sandwiched(encoder_decoder.Layer[SublayerNorms]):
         return super().after(norm, x, norm.behind(made), deterministic)
 
 
-class EncoderLayer(Sandwiched, encoder_decoder.EncoderLayer[SublayerNorms]):
+class EncoderLayer(SandwichLayer, encoder_decoder.EncoderLayer[SublayerNorms]):
     def setup(self) -> None:
-        self.sublayers()
+        self.setup_sublayers()
 
 
-class DecoderLayer(Sandwiched, encoder_decoder.DecoderLayer[SublayerNorms]):
+class DecoderLayer(SandwichLayer, encoder_decoder.DecoderLayer[SublayerNorms]):
     def setup(self) -> None:
-        self.sublayers()
+        self.setup_sublayers()
         self.cross_norm = SublayerNorms(self.shape.eps)
         self.cross_attention = Attention(self.config, self.shape, self.rope)
 
 
 class T5GemmaModule(EncoderDecoderModule, Generic[Config]):
-    """Parameters and layers; `T5Gemma` wraps it into the model contract."""
+    """Parameters and layers; `T5Gemma` implements the model interface."""
 
     config: Config
 
-    encoder_layer: ClassVar[type[Sandwiched]] = EncoderLayer
-    decoder_layer: ClassVar[type[Sandwiched]] = DecoderLayer
+    encoder_layer: ClassVar[type[SandwichLayer]] = EncoderLayer
+    decoder_layer: ClassVar[type[SandwichLayer]] = DecoderLayer
 
     def setup(self) -> None:
         c = self.config
-        self.embeddings()
+        self.setup_embeddings()
         self.encoder = [self.encoder_layer(c, c.encoder, rope) for rope in c.encoder.ropes]
         self.decoder = [self.decoder_layer(c, c.decoder, rope) for rope in c.decoder.ropes]
         self.encoder_norm = RMSNorm(c.encoder.eps, unit_offset=True)
@@ -210,58 +210,58 @@ class T5GemmaModule(EncoderDecoderModule, Generic[Config]):
         if not c.tied:
             self.head = Dense(c.vocab_size, c.dtype)
 
-    def embeddings(self) -> None:
-        """Sets up the tables of both stacks."""
+    def setup_embeddings(self) -> None:
+        """Sets up the embedding tables of both stacks."""
         c = self.config
         init = nn.initializers.normal(0.02)
         for name, shape in (("source_embedding", c.encoder), ("embedding", c.decoder)):
             setattr(self, name, self.param(name, init, (c.vocab_size, shape.d_model), jnp.float32))
 
-    def enter_encoder(self, tokens: jax.Array) -> jax.Array:
-        """The encoder's input states [B, S, D] of tokens [B, S]."""
+    def embed_source(self, tokens: jax.Array) -> jax.Array:
+        """Embeds source tokens [B, S] into encoder input states [B, S, D]."""
         return embed_scaled(self.source_embedding, tokens, self.config.dtype)
 
     def enter(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
         return embed_scaled(self.embedding, tokens, self.config.dtype)
 
-    def reach(self, window: int) -> tuple[int, int] | None:
-        """How far a layer of the encoder with such a window sees to either side; None: all."""
+    def get_reach(self, window: int) -> tuple[int, int] | None:
+        """Returns the visible distances before and after a token in the encoder; None: all."""
         return (window, window) if window else None
 
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Final-normed encoder states [B, S, D] of source [B, S]."""
+        """Computes final-normed encoder states [B, S, D] of source [B, S]."""
         shape, size = self.config.encoder, source.shape[1]
         angles = compute_angles(shape.ropes, jnp.arange(size)[None], length[:, None])
-        biases = of_layers(
+        biases = make_layer_masks(
             shape.windows,
             shape.windows,
-            lambda _, window: of_texts(LengthBias(length, self.reach(window)), size, size),
+            lambda _, window: of_texts(LengthBias(length, self.get_reach(window)), size, size),
         )
-        x = self.drop(self.enter_encoder(source), deterministic=deterministic)
-        x = self.through_encoder(x, biases, deterministic, angles)
+        x = self.drop(self.embed_source(source), deterministic=deterministic)
+        x = self.run_encoder(x, biases, deterministic, angles)
         return self.drop(self.encoder_norm(x), deterministic=deterministic)
 
-    def rotations(self, position: jax.Array) -> list[jax.Array | None]:
+    def compute_decoder_angles(self, position: jax.Array) -> list[jax.Array | None]:
         return compute_angles(self.config.decoder.ropes, position, position + 1)
 
-    def target_biases(self, size: int) -> list[AnyBias]:
+    def make_target_biases(self, size: int) -> list[AnyBias]:
         windows, start = self.config.decoder.windows, jnp.zeros(1, jnp.int32)
-        return of_layers(
+        return make_layer_masks(
             windows, windows, lambda _, window: of_texts(CausalBias(start, window), size, size)
         )
 
-    def step_biases(
+    def make_step_biases(
         self, data: Mapping[str, Any], start: jax.Array, fed: int, tree: Tree | None
     ) -> list[AnyBias]:
         windows = self.config.decoder.windows
-        return of_layers(
+        return make_layer_masks(
             windows, data["own"], lambda own, window: of_fed(own, window, start, fed, tree)
         )
 
-    def leave(self, x: jax.Array, deterministic: bool) -> jax.Array:
+    def select_output(self, x: jax.Array, deterministic: bool) -> jax.Array:
         return self.drop(x, deterministic=deterministic)
 
-    def head_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
+    def compute_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
         c = self.config
         x = self.decoder_norm(x)
         if c.tied:
@@ -272,13 +272,13 @@ class T5GemmaModule(EncoderDecoderModule, Generic[Config]):
 
 
 def embed_scaled(table: jax.Array, tokens: jax.Array, dtype: Any) -> jax.Array:
-    """Embeddings [..., D] of tokens [...], times the root of D rounded to `dtype`."""
+    """Returns embeddings [..., D] of tokens [...], times sqrt(D) rounded to `dtype`."""
     return table[tokens].astype(dtype) * jnp.asarray(table.shape[1] ** 0.5, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class T5Gemma(EncoderDecoder):
-    """A T5Gemma model under the contract of `models.base`."""
+    """A T5Gemma model (`models.base`)."""
 
     config: T5GemmaConfig
 

@@ -1,13 +1,13 @@
 """Drafters whose vocabulary is not the target's: larger tables, other tokenizers, fewer tokens.
 
 Vocabularies are padded to round widths (T5: 32,128 for 32,100 pieces), and models of one tokenizer
-may be padded differently; what is decoded then are the ids that all have. Of another tokenizer,
-token-level intersection (TLI; Timor et al. 2025, arXiv 2502.05202) restricts the drafter's
-distributions to the tokens that both vocabularies have (docs/methods/cross_vocabulary.md).
+may be padded differently; only the ids of all models are then decoded. For a drafter with another
+tokenizer, token-level intersection (TLI; Timor et al. 2025, arXiv 2502.05202) restricts its
+distributions to the tokens of both vocabularies (docs/methods/cross_vocabulary.md).
 
-The output layer of a small decoder over a large vocabulary is most of what a draft reads. EAGLE-3
-drafters have a draft vocabulary for that reason (Li et al. 2025, arXiv 2503.01840); here it is cut
-out of a whole model. A token that is not in it is never drafted: the target's own text and
+The output layer of a small decoder over a large vocabulary accounts for most of the memory traffic
+of a draft. EAGLE-3 drafters therefore have a draft vocabulary (Li et al. 2025, arXiv 2503.01840);
+here it is selected from a whole model's. Other tokens are never drafted; the target's text and
 distribution are unchanged.
 """
 
@@ -28,8 +28,8 @@ from specjax.models.whisper import Whisper
 
 
 @dataclasses.dataclass(frozen=True)
-class Wrapped:
-    """What is known of a `model` whatever ids it is heard and fed in."""
+class ModelWrapper:
+    """Base class of models that wrap another `model`."""
 
     model: LanguageModel
 
@@ -43,7 +43,7 @@ class Wrapped:
 
 
 @dataclasses.dataclass(frozen=True)
-class SharedVocabulary(Wrapped):
+class SharedVocabulary(ModelWrapper):
     """`model` with its logits cut to the first `vocab_size` ids."""
 
     model: LanguageModel
@@ -68,11 +68,11 @@ class SharedVocabulary(Wrapped):
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
         return self.model.read_out(params, hidden)[..., : self.vocab_size]
 
-    def normed(self, params: Params, hidden: jax.Array) -> jax.Array:
-        return self.model.normed(params, hidden)
+    def apply_final_norm(self, params: Params, hidden: jax.Array) -> jax.Array:
+        return self.model.apply_final_norm(params, hidden)
 
-    def output(self, params: Params, normed: jax.Array) -> jax.Array:
-        return self.model.output(params, normed)[..., : self.vocab_size]
+    def apply_lm_head(self, params: Params, normed: jax.Array) -> jax.Array:
+        return self.model.apply_lm_head(params, normed)[..., : self.vocab_size]
 
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         return self.model.embed(params, tokens)
@@ -103,12 +103,12 @@ class SharedVocabulary(Wrapped):
 
 
 def unwrap(model: LanguageModel) -> LanguageModel:
-    """The model with all its ids."""
+    """Returns the model without a cut vocabulary."""
     return model.model if isinstance(model, SharedVocabulary) else model
 
 
 def share_vocabulary(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
-    """Models that all have the same width, the smallest one's."""
+    """Cuts the vocabularies of all models to the smallest one's size."""
     width = min(model.info.vocab_size for model in models.values())
     return {
         name: model if model.info.vocab_size == width else SharedVocabulary(model, width)
@@ -117,21 +117,21 @@ def share_vocabulary(models: dict[str, LanguageModel]) -> dict[str, LanguageMode
 
 
 PREFIX = "prompt"
-"""In a cache: the tokens that its slots begin with, in the model's ids."""
+"""Cache entry: the tokens of the first slots, in the model's ids."""
 
 
 @dataclasses.dataclass(frozen=True)
-class OtherVocabulary(Wrapped):
-    """`model`, to whom `target`'s ids are spoken and who answers in them.
+class OtherVocabulary(ModelWrapper):
+    """A `model` that reads and predicts ids of `target`'s vocabulary.
 
-    Its parameters are those of the `model`, and two tables by the target's ids: `places` [V], the
-    model's id of the same text, or one beyond its vocabulary where it has none, and `fed` [V], the
-    one id that it is fed instead of a token. So a slot of its cache is a token of the text, as in
-    every cache; decoder-only it is further on by as many slots (`offset` [B]) as its own spelling
-    of the prompt is longer.
+    Its parameters are those of the `model`, and two tables by target id: `places` [V], the model's
+    id of the same text, or an id beyond its vocabulary if there is none, and `fed` [V], the id that
+    the model is fed for the token. A cache slot thus corresponds to a token of the text, as in
+    every cache; for a decoder-only model, slots are shifted by `offset` [B], because its
+    tokenization of the prompt may be longer.
 
-    A speech model may have a `prefix` of its own, as one of English only has no language token: its
-    slots are then further on by as many as that is longer than the target's.
+    A speech model may have its own `prefix`, such as an English-only model without language tokens;
+    slots are then shifted by the difference in length.
     """
 
     model: LanguageModel
@@ -151,7 +151,7 @@ class OtherVocabulary(Wrapped):
         )
 
     def init(self, key: jax.Array) -> Params:
-        """Fresh parameters and tables of nothing shared, for their shapes."""
+        """Initializes parameters, with tables of no shared token, for their shapes."""
         empty = jnp.zeros(self.info.vocab_size, jnp.int32)
         unknown = empty + self.model.info.vocab_size
         return {"model": self.model.init(key), "places": unknown, "fed": empty}
@@ -173,17 +173,20 @@ class OtherVocabulary(Wrapped):
         ahead: int | None = None,
         own: OwnPrompt | None = None,
     ) -> tuple[Cache, PromptReading]:
-        """Reads `own` in place of the prompt, or without it the prompt token by token."""
-        heard = self.info.frames is not None
-        spelled, length = own or (prompt if heard else _to_own_ids(params, prompt), prompt_length)
+        """Reads the prompts `own` in the model's ids, or by default maps them token by token."""
+        is_speech = self.info.frames is not None
+        mapped, length = own or (
+            prompt if is_speech else _to_own_ids(params, prompt),
+            prompt_length,
+        )
         wanted = {"features": features, "ahead": ahead}
         offset = jnp.zeros_like(prompt_length)
         more = {}
         if self.info.start_token is None:
-            offset, more = length - prompt_length, {PREFIX: spelled, "prompt_length": length}
-            capacity += spelled.shape[1] - prompt.shape[1]
-        capacity += max(self._ahead, 0)
-        cache, reading = self.model.start(params["model"], spelled, length, capacity, **wanted)
+            offset, more = length - prompt_length, {PREFIX: mapped, "prompt_length": length}
+            capacity += mapped.shape[1] - prompt.shape[1]
+        capacity += max(self._prefix_excess, 0)
+        cache, reading = self.model.start(params["model"], mapped, length, capacity, **wanted)
         data = {"model": cache.data, "offset": offset, **more}
         return Cache(data, cache.length - offset), reading
 
@@ -196,51 +199,53 @@ class OtherVocabulary(Wrapped):
         position: jax.Array | None = None,
         **how: Any,
     ) -> tuple[Output, Cache]:
-        own, fed = _own(cache), _to_own_ids(params, tokens)
+        own, fed = _get_own_cache(cache), _to_own_ids(params, tokens)
         if PREFIX in cache.data:
-            # A drafter's first call feeds again what ends the prompt: in the model's own spelling.
+            # A drafter's first call feeds the prompt's end again, in the model's tokenization.
             slot = own.length[:, None] + jnp.arange(tokens.shape[1])
-            spelled = jnp.take_along_axis(cache.data[PREFIX], slot, axis=1, mode="clip")
-            fed = jnp.where(slot < cache.data["prompt_length"][:, None], spelled, fed)
+            mapped = jnp.take_along_axis(cache.data[PREFIX], slot, axis=1, mode="clip")
+            fed = jnp.where(slot < cache.data["prompt_length"][:, None], mapped, fed)
         if position is not None:
             position = position + cache.data["offset"][:, None]
         output, own = self.model.extend(params["model"], fed, own, position=position, **how)
-        return output.replace(logits=_to_target_ids(params, output.logits)), _with_cache(cache, own)
+        return output.replace(logits=_to_target_ids(params, output.logits)), _replace_own_cache(
+            cache, own
+        )
 
-    def with_own_prefix(
+    def apply_own_prefix(
         self, params: Params, prefix: jax.Array, length: jax.Array, cache: Cache
     ) -> tuple[jax.Array, Cache]:
-        """What to feed of a text's `prefix` [B, N] of `length` [B], and the cache that reads it.
+        """Returns the tokens to feed for `prefix` [B, N] of `length` [B], and the cache.
 
-        What stands before the target's own prefix (a prompt) is fed token by token.
+        Tokens before the target's own prefix (previous text) are mapped token by token.
         """
         before = length - len(self.target.info.prefix)
-        slot = jnp.arange(prefix.shape[1] + self._ahead)
+        slot = jnp.arange(prefix.shape[1] + self._prefix_excess)
         place = slot - before[:, None]
-        spelled = jnp.take(_to_own_ids(params, prefix), slot, axis=1, mode="clip")
+        mapped = jnp.take(_to_own_ids(params, prefix), slot, axis=1, mode="clip")
         own = jnp.take(jnp.array(self.prefix, jnp.int32), place, mode="clip")
-        tokens = jnp.where(place < 0, spelled, own)
-        offset = jnp.full_like(length, self._ahead)
-        data = {"offset": offset, PREFIX: tokens, "prompt_length": length + self._ahead}
-        return tokens[:, :-1], Cache({**cache.data, **data}, cache.length - self._ahead)
+        tokens = jnp.where(place < 0, mapped, own)
+        offset = jnp.full_like(length, self._prefix_excess)
+        data = {"offset": offset, PREFIX: tokens, "prompt_length": length + self._prefix_excess}
+        return tokens[:, :-1], Cache({**cache.data, **data}, cache.length - self._prefix_excess)
 
     @property
-    def _ahead(self) -> int:
-        """How much longer than the target's its own prefix is."""
+    def _prefix_excess(self) -> int:
+        """Length of its own prefix minus that of the target's."""
         return len(self.prefix) - len(self.target.info.prefix) if self.prefix else 0
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
-        return _with_cache(cache, self.model.keep(_own(cache), path, count))
+        return _replace_own_cache(cache, self.model.keep(_get_own_cache(cache), path, count))
 
     def propagate(
         self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]
     ) -> Cache:
-        own = self.model.propagate(params["model"], hidden, _own(cache), layers)
-        return _with_cache(cache, own)
+        own = self.model.propagate(params["model"], hidden, _get_own_cache(cache), layers)
+        return _replace_own_cache(cache, own)
 
 
 def _to_target_ids(params: Params, logits: jax.Array) -> jax.Array:
-    """The model's logits [..., V'] by the target's ids [..., V]; what it lacks is impossible."""
+    """Maps logits [..., V'] to the target's ids [..., V]; tokens it lacks are masked."""
     return jnp.take(logits, params["places"], axis=-1, mode="fill", fill_value=MASKED)
 
 
@@ -248,22 +253,22 @@ def _to_own_ids(params: Params, tokens: jax.Array) -> jax.Array:
     return jnp.take(params["fed"], tokens, mode="clip")
 
 
-def _own(cache: Cache) -> Cache:
-    """The model's own cache, whose pointer counts the prompt in its own spelling."""
+def _get_own_cache(cache: Cache) -> Cache:
+    """Returns the model's own cache, whose pointer counts its own prompt tokens."""
     return Cache(cache.data["model"], cache.length + cache.data["offset"])
 
 
-def _with_cache(cache: Cache, own: Cache) -> Cache:
+def _replace_own_cache(cache: Cache, own: Cache) -> Cache:
     data = {**cache.data, "model": own.data}
     return Cache(data, own.length - cache.data["offset"])
 
 
 @dataclasses.dataclass(frozen=True)
-class DraftVocabulary(Wrapped):
-    """`model`, a Whisper, with the logits of its other tokens masked and never computed.
+class DraftVocabulary(ModelWrapper):
+    """A Whisper `model` that computes logits of a draft vocabulary only.
 
-    Its parameters are those of the `model`, the embeddings `rows` [U, D] of the U tokens that it
-    drafts, and `places` [V], of each token its row, U where it has none.
+    Its parameters are those of the `model`, the embeddings `rows` [U, D] of the U draft tokens, and
+    `places` [V], the row of each token, U for other tokens.
     """
 
     model: Whisper
@@ -271,15 +276,15 @@ class DraftVocabulary(Wrapped):
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         return self.model.embed(params["model"], tokens)
 
-    def normed(self, params: Params, hidden: jax.Array) -> jax.Array:
-        return self.model.normed(params["model"], hidden)
+    def apply_final_norm(self, params: Params, hidden: jax.Array) -> jax.Array:
+        return self.model.apply_final_norm(params["model"], hidden)
 
-    def output(self, params: Params, normed: jax.Array) -> jax.Array:
+    def apply_lm_head(self, params: Params, normed: jax.Array) -> jax.Array:
         logits = tied_logits(normed, params["rows"], False)
         return _to_target_ids(params, logits)
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:
-        return self.output(params, self.normed(params, hidden))
+        return self.apply_lm_head(params, self.apply_final_norm(params, hidden))
 
     def start(
         self, params: Params, prompt: jax.Array, length: jax.Array, capacity: int, **wanted: Any
@@ -297,7 +302,7 @@ class DraftVocabulary(Wrapped):
     ) -> tuple[Output, Cache]:
         none = jnp.zeros((len(tokens), 0), jnp.int32)
         output, cache = self.model.extend(params["model"], tokens, cache, at=none, **how)
-        # A Whisper's call always gives them.
+        # A Whisper's calls always return states.
         hidden: jax.Array = output.hidden  # pyright: ignore[reportAssignmentType]
         if at is not None:
             hidden = jnp.take_along_axis(hidden, at[..., None], axis=1, mode="clip")
@@ -312,8 +317,8 @@ class DraftVocabulary(Wrapped):
         return self.model.propagate(params["model"], hidden, cache, layers)
 
 
-def draft_tokens(model: LanguageModel, count: int) -> np.ndarray:
-    """The first `count` ids of a Whisper, which its tokenizer merged first, and EOS and times."""
+def list_draft_tokens(model: LanguageModel, count: int) -> np.ndarray:
+    """Lists the first `count` ids of a Whisper, its earliest merges, and special tokens."""
     special = [token for token in range(model.info.eos[0], model.info.vocab_size)]
     return np.unique([*range(min(count, model.info.vocab_size)), *special])
 
@@ -321,8 +326,8 @@ def draft_tokens(model: LanguageModel, count: int) -> np.ndarray:
 def restrict_vocabulary(
     model: Whisper, params: Params, count: int
 ) -> tuple[DraftVocabulary, Params]:
-    """The model that drafts `draft_tokens` only, and its parameters."""
-    tokens = draft_tokens(model, count)
+    """Restricts a model to `list_draft_tokens`; returns the model and its parameters."""
+    tokens = list_draft_tokens(model, count)
     places = np.full(model.info.vocab_size, len(tokens), np.int32)
     places[tokens] = np.arange(len(tokens))
     rows = params["embedding"][tokens]

@@ -1,7 +1,7 @@
-"""Whisper: BART's decoder behind an encoder that hears log-mel frames.
+"""Whisper: BART's decoder after an encoder of log-mel frames.
 
 Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (2023), section 2.2.
-Two convolutions, the second of stride 2, make the frames the encoder's input; keys have no bias.
+Two convolutions, the second of stride 2, map frames to the encoder's input; keys have no bias.
 Distil-Whisper (Gandhi et al. 2023) keeps a target's encoder, frozen, and few of its decoder layers:
 such a drafter can borrow the encoder of its target.
 """
@@ -21,25 +21,25 @@ from specjax.models.attention import LengthBias, of_texts
 from specjax.models.bart import BartConfig, DecoderStack, EncoderLayer
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.encoder_decoder import EncoderDecoder
-from specjax.models.info import Forced, Frames, ModelInfo
+from specjax.models.info import ForcedToken, Frames, ModelInfo
 from specjax.models.layers import ACTIVATIONS, LayerNorm, apply
 
 KERNEL, STRIDE = 3, 2
-"""Frames that a convolution sees, and how far the second one moves."""
+"""Width of the convolutions in frames, and stride of the second one."""
 
 ENCODER = "encoder"
-"""How the names of parameters begin that a drafter may borrow."""
+"""Prefix of the names of encoder parameters, which a drafter may borrow."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SpeechTokens:
-    """Tokens that say what to do with speech, by Hugging Face's words; hashable."""
+    """Special tokens of speech models, by their names in Hugging Face transformers."""
 
     languages: tuple[tuple[str, int], ...] = ()  # empty: English only
     tasks: tuple[tuple[str, int], ...] = ()
-    no_timestamps: int | None = None  # those above it are times
-    previous: int | None = None  # before a prompt: text that precedes the audio
-    latest_first: int | None = None  # how many times, at most, before the one that begins a text
+    no_timestamps: int | None = None  # larger ids are timestamps
+    previous: int | None = None  # precedes the text before the audio
+    latest_first: int | None = None  # largest index of the first timestamp
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class WhisperConfig(BartConfig):
     key_bias: bool = False
     mels: int = 80  # numbers of a frame
     encoder_positions: int = 1500
-    forced: tuple[Forced, ...] = ()  # behind the start token: language, task, no timestamps
+    forced: tuple[ForcedToken, ...] = ()  # after the start token: language, task, no timestamps
     speech: SpeechTokens = SpeechTokens()
     own_encoder: bool = True  # False: it borrows its target's
 
@@ -90,8 +90,8 @@ class Convolution(nn.Module):
         return ACTIVATIONS["gelu"](made + bias.astype(self.dtype))
 
 
-class AudioEntrance(nn.Module):
-    """What enters the encoder: frames [B, P, M] to [B, S, D] with positions, S half of P."""
+class AudioInput(nn.Module):
+    """Maps frames [B, P, M] to encoder inputs [B, S, D] with positions, S = P / 2."""
 
     config: WhisperConfig
 
@@ -100,36 +100,38 @@ class AudioEntrance(nn.Module):
         self.conv1 = Convolution(c.d_model, 1, c.dtype)
         self.conv2 = Convolution(c.d_model, STRIDE, c.dtype)
         shape = c.encoder_positions, c.d_model
-        self.position_embedding = self.param("position_embedding", _waves, shape, jnp.float32)
+        self.position_embedding = self.param(
+            "position_embedding", _init_sinusoids, shape, jnp.float32
+        )
 
-    def __call__(self, heard: jax.Array) -> jax.Array:
-        x = self.conv2(self.conv1(heard))
+    def __call__(self, frames: jax.Array) -> jax.Array:
+        x = self.conv2(self.conv1(frames))
         return x + self.position_embedding.astype(x.dtype)
 
 
 class WhisperModule(DecoderStack[WhisperConfig]):
-    """Parameters and layers; `Whisper` wraps it into the model contract."""
+    """Parameters and layers; `Whisper` implements the model interface."""
 
     def setup(self) -> None:
         super().setup()
         c = self.config
         if c.own_encoder:
-            self.encoder_entrance = AudioEntrance(c)
+            self.encoder_entrance = AudioInput(c)
             self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
             self.encoder_norm = LayerNorm(c.eps)
 
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
         if not self.config.own_encoder:
-            return source.astype(self.config.dtype)  # encoder states, computed elsewhere
+            return source.astype(self.config.dtype)  # encoder states of the target
         x = self.drop(self.encoder_entrance(source), deterministic=deterministic)
         bias = of_texts(LengthBias(length), x.shape[1], x.shape[1])
         biases = [bias] * len(self.encoder)
-        return self.encoder_norm(self.through_encoder(x, biases, deterministic))
+        return self.encoder_norm(self.run_encoder(x, biases, deterministic))
 
 
 @dataclasses.dataclass(frozen=True)
 class Whisper(EncoderDecoder):
-    """A Whisper model under the contract of `models.base`."""
+    """A Whisper model (`models.base`)."""
 
     config: WhisperConfig
 
@@ -144,16 +146,16 @@ class Whisper(EncoderDecoder):
         return dataclasses.replace(super().info, max_positions=c.max_positions, **own)
 
     def init(self, key: jax.Array) -> Params:
-        """Freshly initialised float32 parameters."""
+        """Initializes float32 parameters."""
         whole = WhisperModule(dataclasses.replace(self.config, own_encoder=True))
         frames = self.config.frames
         audio = jax.ShapeDtypeStruct((1, frames.count, frames.width), jnp.float32)
         ids = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1,), (1, 1)))
         params = whole.lazy_init(key, audio, *ids)["params"]
-        return params if self.config.own_encoder else without_encoder(params)
+        return params if self.config.own_encoder else drop_encoder(params)
 
-    def taught(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
-        return batch["prompt"], self._states(batch["prompt_length"]), batch["inputs"]
+    def select_inputs(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
+        return batch["prompt"], self._count_states(batch["prompt_length"]), batch["inputs"]
 
     def start(
         self,
@@ -166,11 +168,11 @@ class Whisper(EncoderDecoder):
         ahead: int | None = None,
         encoded: jax.Array | None = None,
     ) -> tuple[Cache, PromptReading]:
-        read = params, prompt, self._states(prompt_length)
+        read = params, prompt, self._count_states(prompt_length)
         return super().start(*read, capacity, features=features, ahead=ahead, encoded=encoded)
 
-    def _states(self, length: jax.Array) -> jax.Array:
-        """Encoder states [B] of so many frames."""
+    def _count_states(self, length: jax.Array) -> jax.Array:
+        """Converts a number of frames [B] to encoder states."""
         return length // STRIDE
 
 
@@ -179,8 +181,8 @@ class WhisperDecoder(Whisper):
     """The decoder of a Whisper model; its prompts are encoder states [B, S, D]."""
 
     @classmethod
-    def of(cls, model: Whisper) -> WhisperDecoder:
-        """The decoder of a whole model."""
+    def from_model(cls, model: Whisper) -> WhisperDecoder:
+        """Returns the decoder of a model."""
         return cls(dataclasses.replace(model.config, own_encoder=False))
 
     @property
@@ -188,31 +190,31 @@ class WhisperDecoder(Whisper):
         states = Frames(self.config.encoder_positions, self.config.d_model, 1)
         return dataclasses.replace(super().info, frames=states, borrows_encoder=False)
 
-    def _states(self, length: jax.Array) -> jax.Array:
+    def _count_states(self, length: jax.Array) -> jax.Array:
         return length
 
 
 @functools.partial(jax.jit, static_argnames="model")
-def encoder_states(model: Whisper, params: Params, frames: jax.Array) -> jax.Array:
-    """Final encoder states [B, S, D] of log-mel frames [B, P, M]."""
+def compute_encoder_states(model: Whisper, params: Params, frames: jax.Array) -> jax.Array:
+    """Computes final encoder states [B, S, D] of log-mel frames [B, P, M]."""
     length = jnp.full(len(frames), model.config.encoder_positions)
     return apply(model.module, "encode", params, frames, length)
 
 
-def without_encoder(params: Params) -> Params:
-    """The parameters of a model that borrows its target's encoder."""
+def drop_encoder(params: Params) -> Params:
+    """Removes the encoder's parameters, for a model that borrows its target's encoder."""
     return {name: part for name, part in params.items() if not name.startswith(ENCODER)}
 
 
-def encoder(params: Params) -> Params:
-    """The other parameters: those of the encoder."""
+def select_encoder(params: Params) -> Params:
+    """Returns the encoder's parameters."""
     return {name: part for name, part in params.items() if name.startswith(ENCODER)}
 
 
-def _waves(key: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
-    """Sines and cosines of positions [S, D], the slowest 10,000 times as long as the fastest.
+def _init_sinusoids(key: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
+    """Initializes positions [S, D] to sinusoids with wavelengths up to a factor of 10,000.
 
-    Checkpoints store them; fresh models begin with them.
+    Checkpoints store them.
     """
     size, width = shape
     half = width // 2

@@ -1,4 +1,4 @@
-"""Masks of layers over caches, plain ones and rings, where a layer may see a window only."""
+"""Attention masks over plain and ring-buffer caches, with optional sliding windows."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.models.attention import AnyBias, CausalBias, of_cache, of_call, of_tree
-from specjax.models.caches import KeysValues, Ring, held_slots
+from specjax.models.attention import AnyBias, CausalBias, make_cache_bias, of_call, of_tree
+from specjax.models.caches import KeysValues, Ring, get_held_slots
 from specjax.models.layers import Tree, tree_mask
 
 
-def of_layers(
+def make_layer_masks(
     windows: Sequence[int], own: Sequence[Any], mask: Callable[[Any, int], AnyBias]
 ) -> list[AnyBias]:
-    """Each layer's mask, made of its cache and window.
+    """Builds each layer's mask from its cache and window.
 
-    Layers with the same window have caches of one size, and share the mask.
+    Layers with the same window have caches of the same size and share the mask.
     """
     caches = dict(zip(windows, own, strict=True))
     made = {window: mask(cache, window) for window, cache in caches.items()}
@@ -26,35 +26,37 @@ def of_layers(
 
 
 def of_fed(own: KeysValues, window: int, start: jax.Array, fed: int, tree: Tree | None) -> AnyBias:
-    """The mask of `fed` tokens from slot `start` [B] on, once they are written to the cache `own`.
+    """Builds the mask of `fed` tokens at slots from `start` [B], written to the cache `own`.
 
     Raises:
-      ValueError: when a ring has no room for so many.
+      ValueError: if a ring has too few slots.
     """
     ring = isinstance(own, Ring)
     if ring:
         _check_room(own, window, fed if tree is None else tree[0].shape[1])
-    slots = held_slots(own, start + fed)
+    slots = get_held_slots(own, start + fed)
     if tree is not None:
         return of_tree(tree_mask(tree, start, slots, window), start)
     bias = CausalBias(start, window, slots if ring else None)
-    # A ring's places are in no order: none before the others can be left out.
+    # A ring's slots are not in order, so no range of them can be skipped.
     return of_call(bias, start, fed, own[0].shape[2], 0 if ring else window)
 
 
-def of_part(own: KeysValues, window: int, start: jax.Array, fed: int, length: jax.Array) -> AnyBias:
-    """The mask of `fed` tokens of prompts of `length` [B] over what `caches.read_on` gives."""
+def make_chunk_mask(
+    own: KeysValues, window: int, start: jax.Array, fed: int, length: jax.Array
+) -> AnyBias:
+    """Builds the mask of a chunk of `fed` prompt tokens over the keys of `caches.read_on`."""
     if not isinstance(own, Ring):
-        return of_cache(CausalBias(start, window), start, fed, window)
+        return make_cache_bias(CausalBias(start, window), start, fed, window)
     part = start[:, None] + jnp.arange(fed)
-    slots = jnp.concatenate([part, held_slots(own, jnp.minimum(start, length))], axis=1)
-    return of_cache(CausalBias(start, window, slots), start, fed)
+    slots = jnp.concatenate([part, get_held_slots(own, jnp.minimum(start, length))], axis=1)
+    return make_cache_bias(CausalBias(start, window, slots), start, fed)
 
 
 def _check_room(own: Ring, window: int, fed: int) -> None:
     size = own.keys.shape[2]
     if fed > size - window + 1:
         raise ValueError(
-            f"{fed} tokens are fed at once; a ring of {size} slots behind a window of {window} has"
-            f" room for {size - window + 1}"
+            f"{fed} tokens are fed at once; a ring of {size} slots with a window of {window}"
+            f" has room for {size - window + 1}"
         )

@@ -17,8 +17,8 @@ from jax.sharding import Mesh
 
 from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel, Params
-from specjax.models.shapes import parameter_shapes
-from specjax.models.small_weights import is_small
+from specjax.models.quantized_weights import is_quantized
+from specjax.models.shapes import get_parameter_shapes
 from specjax.parallel.mesh import axes_over
 from specjax.parallel.sharding import STACKS, parameter_shardings
 from specjax.runtime.errors import UserError
@@ -63,9 +63,9 @@ def pad_params(params: Params, wide: LanguageModel) -> Params:
     Raises:
       UserError: when some weights are quantized, whose groups cannot be extended.
     """
-    if any(is_small(leaf) for leaf in jax.tree.leaves(params, is_leaf=is_small)):
+    if any(is_quantized(leaf) for leaf in jax.tree.leaves(params, is_leaf=is_quantized)):
         raise UserError(NO_SMALL)
-    shapes = parameter_shapes(wide)
+    shapes = get_parameter_shapes(wide)
 
     def pad(x: jax.Array, shape: jax.ShapeDtypeStruct) -> jax.Array:
         return jnp.pad(x, [(0, new - old) for old, new in zip(x.shape, shape.shape, strict=True)])

@@ -17,8 +17,8 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from specjax.models.base import Cache, LanguageModel, Where
-from specjax.models.shapes import parameter_shapes
-from specjax.models.small_weights import to_key_path
+from specjax.models.quantized_weights import to_key_path
+from specjax.models.shapes import get_parameter_shapes
 from specjax.parallel.mesh import DATA, MODEL, axes_over
 
 PARAMETERS: dict[Where, tuple[str | None, ...]] = {
@@ -229,5 +229,5 @@ def parameter_shardings(
         return where_to(to_key_path(path), value.shape)
 
     if tree is None:
-        tree = parameter_shapes(model)
+        tree = get_parameter_shapes(model)
     return jax.tree_util.tree_map_with_path(leaf, tree)

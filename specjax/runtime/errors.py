@@ -5,5 +5,5 @@ class UserError(ValueError):
     """Bad input from a config, flag or file; names the field, the value and what is allowed."""
 
 
-class EndRequested(Exception):
+class TerminationRequest(Exception):
     """A run that SIGTERM has ended, as before a preemption; it can be resumed."""

@@ -20,8 +20,8 @@ from specjax.data.batching import Batch
 from specjax.hf.config_json import read_json
 from specjax.hf.trees import load_tree, save_tree
 from specjax.models.base import LanguageModel, Params
-from specjax.models.layers import product
-from specjax.models.shapes import parameter_shapes
+from specjax.models.layers import multiply
+from specjax.models.shapes import get_parameter_shapes
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import replacing_directory, write_json
 from specjax.selection.reward import Reward
@@ -74,9 +74,9 @@ class Policy:
 def logits(params: Params, embedding: jax.Array) -> jax.Array:
     """Logits [B, k] float32 of the arms for embeddings [B, D] float32."""
     first, second, out = (params[name] for name in LAYERS)
-    hidden = jnp.tanh(product(embedding, first["kernel"]) + first["bias"])
-    hidden = jnp.tanh(product(hidden, second["kernel"]) + second["bias"])
-    return product(hidden, out["kernel"]) + out["bias"]
+    hidden = jnp.tanh(multiply(embedding, first["kernel"]) + first["bias"])
+    hidden = jnp.tanh(multiply(hidden, second["kernel"]) + second["bias"])
+    return multiply(hidden, out["kernel"]) + out["bias"]
 
 
 def check(policy: Policy, arms: Sequence[str], source: str, width: int) -> None:
@@ -116,7 +116,7 @@ def load(folder: str | Path) -> tuple[Policy, Params]:
     if not os.path.isfile(folder / SHAPE):
         raise UserError(f"policy {str(folder)!r} is not a folder with {SHAPE}")
     policy = _parsed(folder / SHAPE)
-    shapes = parameter_shapes(policy)
+    shapes = get_parameter_shapes(policy)
     return policy, load_tree(folder / WEIGHTS, shapes, "weights", SHAPE)
 
 

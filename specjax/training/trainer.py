@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from specjax.models.base import Params
 from specjax.parallel.mesh import DATA
 from specjax.runtime import processes
-from specjax.runtime.errors import EndRequested, UserError
+from specjax.runtime.errors import TerminationRequest, UserError
 from specjax.training.checkpoint import Checkpoints
 from specjax.training.log import Log
 from specjax.training.objective import Frozen
@@ -130,12 +130,14 @@ def _loop(
 def _end(run: Run, state: TrainState, keeper: Checkpoints | None, *, kept: bool) -> NoReturn:
     """Saves the state, unless it is saved already, and raises."""
     if keeper is None:
-        raise EndRequested(f"training {run.name} was asked to end after step {int(state.step):,}")
+        raise TerminationRequest(
+            f"training {run.name} was asked to end after step {int(state.step):,}"
+        )
     if not kept:
         # It was not evaluated: any other is better.
         keeper.save(state, {run.metric: -math.inf if run.largest else math.inf})
     keeper.wait()
-    raise EndRequested(
+    raise TerminationRequest(
         f"training {run.name} was asked to end; the same command resumes from step"
         f" {int(state.step):,}"
     )

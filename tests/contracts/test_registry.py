@@ -71,7 +71,7 @@ def test_the_docs_have_a_table_of_every_kind_and_help_has_every_field(registry):
             continue  # a test's own
         assert f"| `{name}` | {entry.summary} |" in table
         for field in config_fields(entry.cls):
-            rows = [owners for owners, told, *_ in cells if told == f"`{field}`"]
+            rows = [owners for owners, name, *_ in cells if name == f"`{field}`"]
             assert sum(f"`{name}`" in owners for owners in rows) == 1
             assert f"    {field}: " in words
 

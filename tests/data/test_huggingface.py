@@ -1,4 +1,4 @@
-"""Hub data sets from a cache without network, local Parquet, and how failures are told."""
+"""Hub data sets from a cache without network, local Parquet, and what failures say."""
 
 from __future__ import annotations
 
@@ -116,11 +116,11 @@ def test_parquet_files_globs_and_directories(parquet):
 def test_parquet_mistakes_are_named(parquet):
     broken = parquet / "broken.txt"
     broken.write_text("no Parquet")
-    told = {
+    reasons = {
         f"{parquet}/*.csv": "no such file or directory",
         str(broken): "Parquet magic bytes not found",
     }
-    for path, reason in told.items():
+    for path, reason in reasons.items():
         with pytest.raises(UserError) as error:
             read(Source("parquet", path))
         assert str(error.value).startswith(f"path {path!r} (subset '', split 'test') cannot be")

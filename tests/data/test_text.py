@@ -38,7 +38,7 @@ def test_mistakes_name_the_field_of_the_config(tmp_path):
     empty, rows = tmp_path / "empty.txt", tmp_path / "rows.jsonl"
     empty.write_text("")
     rows.write_text('{"source": "a"}\n{"text": "b", "id": 1}\n')
-    told = {
+    messages = {
         (str(empty),): f"source_file {str(empty)!r} is empty; it must hold at least one example",
         (str(rows),): f"source_file {str(rows)!r} row 2 has no text in field 'source', only text, "
         "id; name the field with source_field",
@@ -47,7 +47,7 @@ def test_mistakes_name_the_field_of_the_config(tmp_path):
         (str(empty), str(rows)): f"source_file {str(empty)!r} has 0 lines, reference_file "
         f"{str(rows)!r} has more; they must match line by line",
     }
-    for files, message in told.items():
+    for files, message in messages.items():
         with pytest.raises(UserError) as error:
             read_examples(*files)
         assert str(error.value) == message

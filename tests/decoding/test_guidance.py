@@ -15,7 +15,7 @@ from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, seq
 import specjax
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.metrics.acceptance import write
-from specjax.models.guided import Guided
+from specjax.models.guided import GuidedModel
 from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -64,7 +64,7 @@ def decoded(drawn: Strategy, prompts: Any, limit: int) -> list[list[int]]:
     second = MODEL, PARAMS["drafter"]
     if drawn.drafter.spec.features:
         second = without_encoder(V, WIDTH, (1,), (1, 2, 4), None, (EOS,), kind=drawn.drafter.drives)
-    models = ("target", Guided(MODEL, SCALE)), ("drafter", second[0])
+    models = ("target", GuidedModel(MODEL, SCALE)), ("drafter", second[0])
     return texts(run(models, PARAMS | {"drafter": second[1]}, drawn, prompts, limit, seed=7))
 
 
@@ -98,13 +98,13 @@ def test_greedy_texts_are_those_of_the_guided_law(drafting: str) -> None:
 
 def test_a_generator_guides_its_target_as_the_settings_say() -> None:
     target = specjax.load(GOLDEN / "llama", generation={"guidance_scale": 1.5})
-    assert specjax.Generator(target).decoder.target_model == Guided(target.model, 1.5)
+    assert specjax.Generator(target).decoder.target_model == GuidedModel(target.model, 1.5)
     for scale in (None, 1, 1.0):
         free = specjax.Generator(target, generation={"guidance_scale": scale})
         assert free.decoder.target_model == target.model
-    twice = dataclasses.replace(target, model=Guided(target.model, 1.5))
+    twice = dataclasses.replace(target, model=GuidedModel(target.model, 1.5))
     other = specjax.Generator(twice, generation={"guidance_scale": 2})
-    assert other.decoder.target_model == Guided(target.model, 2.0)
+    assert other.decoder.target_model == GuidedModel(target.model, 2.0)
 
 
 def test_what_cannot_be_guided_is_refused_in_a_sentence() -> None:

@@ -292,7 +292,7 @@ def test_fresh_heads_repeat_the_targets_law(kind):
     """Whether or not a final norm drops the scale of its states."""
     heads = MedusaObjective(1).heads_on(TARGETS[kind])
     hidden = 3.0 * jax.random.normal(jax.random.key(1), (5, D))
-    state = heads.state(heads.init(jax.random.key(0)), hidden, 1)
+    state = heads.compute_state(heads.init(jax.random.key(0)), hidden, 1)
     expected, found = (TARGETS[kind].read_out(weights(kind), x) for x in (hidden, state))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -302,7 +302,7 @@ def test_of_states_and_embeddings_only_the_direction_counts():
     loaded = HEADS[True]
     state, token = jax.random.normal(jax.random.key(0), (2, 3, D))
     one, other = (
-        loaded.heads.state(loaded.params, scale * state, 1, scale * token[:, None])
+        loaded.heads.compute_state(loaded.params, scale * state, 1, scale * token[:, None])
         for scale in (1.0, 50.0)
     )
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)

@@ -250,11 +250,11 @@ def test_tested_positions_teach_it_and_no_others(kind, temperature):
     out = decoded(made(kind, RATE, temperature=temperature), PROMPTS, 12)
     if temperature == 0:
         assert texts(out) == texts(decoded(Strategy(), PROMPTS, 12))
-    told = [
+    expected = [
         rebuild_record(prompt, text, out.trace, row, temperature, divergence)
         for row, (prompt, text) in enumerate(zip(PROMPTS, texts(out), strict=True))
     ]
-    np.testing.assert_allclose(_learned(out).bias, told, atol=1e-4)
+    np.testing.assert_allclose(_learned(out).bias, expected, atol=1e-4)
     drafted, accepted = np.asarray(out.trace.drafted), np.asarray(out.trace.accepted)
     assert np.any(accepted + 1 < drafted)  # some positions were not tested
 

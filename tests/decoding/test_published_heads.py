@@ -62,7 +62,7 @@ def test_silent_heads_repeat_the_targets_law_by_its_matrix(tmp_path: Path) -> No
     )
     loaded = heads.load(silent)
     trunk, hidden = Bound(target().model, target().params), jnp.linspace(-2.0, 2.0, 48)
-    made = loaded.heads.logits(loaded.params, hidden.reshape(2, 24), trunk)
+    made = loaded.heads.compute_logits(loaded.params, hidden.reshape(2, 24), trunk)
     wanted = np.repeat(trunk.read_out(hidden.reshape(2, 1, 24)), 3, axis=1)
     np.testing.assert_allclose(made, wanted, atol=1e-5)
 

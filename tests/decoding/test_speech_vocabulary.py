@@ -21,7 +21,7 @@ from specjax.hf.extractor import load_extractor
 from specjax.hf.shared_tokens import in_vocabulary_of, shared_tokens
 from specjax.hf.speech import drafting_first, own_prefix, with_encoder_of
 from specjax.loading import LoadedModel
-from specjax.models.vocabularies import draft_tokens, restrict_vocabulary
+from specjax.models.vocabularies import list_draft_tokens, restrict_vocabulary
 from specjax.models.whisper import SpeechTokens, Whisper
 from specjax.training.surgery import take
 
@@ -184,7 +184,7 @@ def test_the_text_is_the_targets_own(target, drafter, drafting, alone_texts):
 def test_a_draft_vocabulary_masks_the_other_tokens_and_changes_no_logit(target):
     model, params = target.model, target.params
     made, weights = restrict_vocabulary(model, params, 20)
-    tokens = draft_tokens(model, 20)
+    tokens = list_draft_tokens(model, 20)
     assert tokens.tolist() == [*range(20), *range(END, 96)]
     frames, length = audio().T[None], jnp.array([100])
     fed = jnp.array([[START, 82, 86, 90, 3]])

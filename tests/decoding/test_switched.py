@@ -78,9 +78,9 @@ def test_optimism_shrinks_with_tests_and_noise_has_its_size():
 
 
 def test_a_policy_is_believed_like_so_many_tests():
-    told = switching.policy_prior(jnp.log(jnp.array([[0.5, 0.25, 0.25]])), numbers(prior=4.0))
-    assert np.allclose(told.tested, 4.0)
-    assert np.allclose(told.accepted, [[4.0, 2.0, 2.0]])
+    start = switching.policy_prior(jnp.log(jnp.array([[0.5, 0.25, 0.25]])), numbers(prior=4.0))
+    assert np.allclose(start.tested, 4.0)
+    assert np.allclose(start.accepted, [[4.0, 2.0, 2.0]])
 
 
 LONG = 24

@@ -14,7 +14,7 @@ from sessions import make_session
 from specjax.data import grammar
 from specjax.experiments import ahead, quickstart
 from specjax.experiments.config.file import read_config
-from specjax.experiments.decode.look import show_first_example
+from specjax.experiments.decode.first_look import show_first_example
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from specjax.experiments.config.validation import check_config
 from specjax.experiments.decode.strategies import BASELINE, check_models, load_strategies
 from specjax.experiments.sweep.grid import base_config
 from specjax.experiments.tune.space import make_space
-from specjax.runtime.errors import EndRequested, UserError
+from specjax.runtime.errors import TerminationRequest, UserError
 from specjax.runtime.files import check_folder
 
 TRANSLATE = str(ROOT / "configs" / "translate.py")
@@ -74,7 +74,9 @@ def test_a_run_that_was_asked_to_end_says_so_and_may_be_started_again(
     monkeypatch, tmp_path: Path
 ) -> None:
     def ended(*_: object) -> None:
-        raise EndRequested("training small was asked to end; the same command resumes from step 4")
+        raise TerminationRequest(
+            "training small was asked to end; the same command resumes from step 4"
+        )
 
     monkeypatch.setattr(quickstart, "run", ended)
     done = command(f"--workdir={tmp_path}")
@@ -243,11 +245,11 @@ def test_settings_of_generation_may_be_spelled_on_the_command_line() -> None:
     given = ("num_beams=1", "min_length=None", "stop_strings=['a', 'b c']", "bad_words_ids=[[3]]")
     flags = [f"--config.generation.{text}" for text in given]
     config = parse(["main", f"--config={TRANSLATE}", *flags]).config
-    told = generation_arguments(config)
-    assert told["generation"] == {
+    arguments = generation_arguments(config)
+    assert arguments["generation"] == {
         "num_beams": 1, "min_length": None, "stop_strings": ["a", "b c"], "bad_words_ids": [[3]],
     }  # fmt: skip
-    assert told["ignore_generation_config"] is False
+    assert arguments["ignore_generation_config"] is False
     check_config(config)
     swept = parse(["main", "--config=configs/sweep.py", "--config.base.generation.num_beams=1"])
     assert swept.config.base.generation.num_beams == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -133,9 +132,9 @@ def test_the_learned_drafter_is_what_the_last_texts_were_drafted_with(finished, 
         target, {"drafter": learned}, strategy, max_new_tokens=8, bucket=128
     )
     statistics = generator(last["texts"], batch_size=2).statistics
-    told = last["told"]["shared"]
-    assert statistics.accepted == sum(sum(each["accepted"]) for each in told)
-    assert statistics.tested == sum(sum(each["tested"]) for each in told)
+    records = last["told"]["shared"]
+    assert statistics.accepted == sum(sum(each["accepted"]) for each in records)
+    assert statistics.tested == sum(sum(each["tested"]) for each in records)
 
 
 def test_a_finished_stream_run_again_decodes_nothing(finished, monkeypatch):
@@ -229,13 +228,13 @@ def test_updates_lower_the_loss_and_compile_no_decode_anew(finished, job):
     assert decoded() == before and generate._cache_size() == compiled
 
 
-TOLD = DecodeRecord([7, 8, 9, 5, 6, 1], committed=[3, 1, 2], drafted=[2, 2, 2], accepted=[2, 0, 1],
+GIVEN = DecodeRecord([7, 8, 9, 5, 6, 1], committed=[3, 1, 2], drafted=[2, 2, 2], accepted=[2, 0, 1],
             tested=[2, 1, 2])  # fmt: skip
 """A draft that stood and a bonus token; a rejection at once; one token that stood, then the end."""
 
 
 def test_a_bonus_token_was_not_tested():
-    assert TOLD.places.tolist() == [True, True, False, True, True, True]
+    assert GIVEN.places.tolist() == [True, True, False, True, True, True]
     undrafted = DecodeRecord([4, 1], [1, 1], [0, 1], [0, 1], [0, 1])
     assert undrafted.places.tolist() == [False, True]
 
@@ -243,7 +242,7 @@ def test_a_bonus_token_was_not_tested():
 @pytest.mark.parametrize("start_token", [0, None])
 def test_a_lesson_is_of_the_tested_positions(start_token):
     other = DecodeRecord([5, 1], [1, 1], [1, 1], [0, 1], [1, 1])
-    batch = make_training_batch([([3, 4], TOLD), ([2], other)], 4, start_token, pad=0)
+    batch = make_training_batch([([3, 4], GIVEN), ([2], other)], 4, start_token, pad=0)
     begin = 1 if start_token is None else 0
     learned = [
         (row, int(label))
@@ -365,4 +364,4 @@ def test_a_drafter_of_another_tokenizer_is_not_trained(pair, tmp_path):
 def test_a_turn_comes_back_from_its_line(finished):
     _, workdir, _ = finished
     row = lines(workdir / online.DECODED)[0]
-    assert dataclasses.asdict(online.Turn.of_row(row)) == row
+    assert online.Turn.of_row(row).row() == row

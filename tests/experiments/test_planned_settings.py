@@ -16,7 +16,7 @@ from specjax.experiments.config.defaults import beams_config, decode_config
 from specjax.experiments.config.generation import NOTHING, plan_settings
 from specjax.experiments.decode.planning import abstract_decode, show_plan
 from specjax.experiments.pairs import describe_pair, load_pair
-from specjax.models.guided import Guided
+from specjax.models.guided import GuidedModel
 from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -50,7 +50,7 @@ def test_a_plan_decodes_under_the_settings_of_the_checkpoint(pair, target, capsy
     assert "left out" not in said
     _, (*_, options) = abstract_decode(planned, planned.strategies["chain"])
     kinds = {type(one).__name__ for one in options.processors}
-    assert kinds == {"RepetitionPenalty", "Suppressed"} and options.stops is not None
+    assert kinds == {"RepetitionPenalty", "SuppressedTokens"} and options.stops is not None
     bare = dataclasses.replace(planned, settings=NOTHING)
     _, (*_, plain) = abstract_decode(bare, planned.strategies["chain"])
     assert jax.tree.structure(plain) != jax.tree.structure(options)
@@ -93,7 +93,7 @@ def test_a_plan_and_a_run_guide_their_target(capsys) -> None:
     assert "settings: guidance_scale=1.5" in capsys.readouterr().out
     assert plain < planned["target"].cache_bytes < 2 * plain
     loaded = load_pair(config)
-    assert loaded.target.model == Guided(loaded.drafters["drafter"].model, 1.5)
+    assert loaded.target.model == GuidedModel(loaded.drafters["drafter"].model, 1.5)
     config.generation.guidance_scale = -1.0
     with pytest.raises(UserError, match="guidance_scale is -1.0; it must be a number of"):
         model_plans(config)

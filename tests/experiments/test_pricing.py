@@ -12,7 +12,7 @@ from specjax.decoding.strategy import Strategy
 from specjax.drafting.neural import Neural
 from specjax.drafting.nothing import Nothing
 from specjax.experiments.decode import pricing
-from specjax.experiments.decode.guides import NoGuide
+from specjax.experiments.decode.arm_selection import NoArmSelector
 from specjax.measuring.cost import TRIALS, Costs
 from specjax.measuring.in_place import TOKENS, Work
 from specjax.verification.invariant import InvariantReader
@@ -42,7 +42,7 @@ class Clock:
                 )
                 for name, one in strategies.items()
             },
-            guides=dict.fromkeys(strategies, NoGuide()),
+            arm_selectors=dict.fromkeys(strategies, NoArmSelector()),
         )
         patch.setattr(pricing, "sum_work", lambda decoder, traces: traces[0][0])
         calls = SimpleNamespace(take=lambda: None, costs=lambda: COSTS)

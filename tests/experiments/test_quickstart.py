@@ -14,7 +14,7 @@ from specjax.experiments import quickstart
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, decode_config, neural_spec
 from specjax.experiments.config.file import read_config
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.look import show_first_example
+from specjax.experiments.decode.first_look import show_first_example
 from specjax.hf import huggingface
 from specjax.runtime.errors import UserError
 

@@ -15,8 +15,8 @@ from specjax.experiments.decode.model_costs import part_prices
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
 from specjax.models.positions import Rope
-from specjax.models.shapes import parameter_shapes
-from specjax.models.small_weights import count_numbers
+from specjax.models.quantized_weights import count_numbers
+from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
 
 CONFIG = T5Config(
@@ -54,7 +54,7 @@ def test_a_mixture_counts_for_the_experts_of_a_token():
         for experts in (2, 8)
     )
     loaded = {
-        name: SimpleNamespace(model=model, params=parameter_shapes(model))
+        name: SimpleNamespace(model=model, params=get_parameter_shapes(model))
         for name, model in (("target", few), ("drafter", many))
     }
     job = SimpleNamespace(config=decode_config(), pair=SimpleNamespace(members=loaded))

@@ -32,7 +32,7 @@ from specjax.experiments.selection.parts import prepare
 from specjax.experiments.selection.times import measured
 from specjax.loading import load
 from specjax.models.base import LanguageModel
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.runtime.errors import UserError
 from specjax.selection import data, policy
 from specjax.selection import policy as features
@@ -134,7 +134,7 @@ def test_embeddings_are_those_of_the_prefill_and_parameters_of_what_drafts(made,
 
 
 def make_size(model: LanguageModel) -> int:
-    shapes = parameter_shapes(model)
+    shapes = get_parameter_shapes(model)
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
 

@@ -18,7 +18,7 @@ from specjax.data.batching import make_batch
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.guides import Online, make_guide, read_arms
+from specjax.experiments.decode.arm_selection import OnlineBandit, make_arm_selector, read_arms
 from specjax.experiments.decode.planning import show_plan
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.sweep.grid import keep_strategies
@@ -141,7 +141,7 @@ def test_given_arms_are_one_or_those_of_a_file(folder):
         with pytest.raises(UserError, match=message):
             read_arms("choices", choices, ARMS, 4)
     made = loaded(folder, {"drafter": "selected", "arms": ARMS, "mode": "fixed", "choices": "x"})
-    found = make_guide("chosen", SimpleNamespace(choices=str(file)), made, {}, 3)
+    found = make_arm_selector("chosen", SimpleNamespace(choices=str(file)), made, {}, 3)
     batch = make_batch([[3]], 2, first=2, pad=0, bucket=1, limit=1)
     arms = found.run_arguments(0, batch)["rows"]["arms"]
     assert arms.tolist() == [1, 1]  # the last row is padding
@@ -151,8 +151,8 @@ def test_an_online_bandit_comes_to_choose_the_faster_arm(folder):
     spec = {"drafter": "selected", "arms": ("neural", "autoregressive"), "mode": "online"}
     made = loaded(folder, {**spec, "context": 4, "spread": 0.5})
     chooser, trees = made.drafter.chooser, selection_trees({"chosen": made}, small())
-    found = make_guide("chosen", None, made, trees, 40)
-    assert isinstance(found, Online)
+    found = make_arm_selector("chosen", None, made, trees, 40)
+    assert isinstance(found, OnlineBandit)
     keys = jax.random.split(jax.random.key(0), 1)
     batch = make_batch([[3]], 1, first=0, pad=0, bucket=1, limit=10)
     arms = []

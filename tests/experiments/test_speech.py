@@ -19,7 +19,7 @@ from specjax.experiments.decode import job as decode
 from specjax.experiments.transcribe import job as transcribe
 from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_tokenizer
-from specjax.models.whisper import Whisper, without_encoder
+from specjax.models.whisper import Whisper, drop_encoder
 from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "whisper"
@@ -64,7 +64,7 @@ def test_a_plan_counts_one_encoder(folder, capsys):
     printed = capsys.readouterr().out
     assert "drafter: its encoder is counted as the target's" in printed
     ours = huggingface.load(folder / "drafter")
-    own = sum(leaf.size for leaf in jax.tree.leaves(without_encoder(ours.params)))
+    own = sum(leaf.size for leaf in jax.tree.leaves(drop_encoder(ours.params)))
     assert planned["drafter"].parameters == own
 
 

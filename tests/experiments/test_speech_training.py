@@ -20,7 +20,7 @@ from specjax.experiments.train.planning import show_plan
 from specjax.experiments.train.speech import extract_decoder
 from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_tokenizer
-from specjax.models.whisper import Whisper, encoder, encoder_states
+from specjax.models.whisper import Whisper, compute_encoder_states, select_encoder
 from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "whisper"
@@ -70,7 +70,9 @@ def test_a_job_trains_a_drafter_that_borrows_the_encoder(folder, trained):
     workdir, results = trained
     target, drafter = specjax.load(folder / "target"), specjax.load(workdir / "model")
     assert drafter.model.info.depth == 2 and drafter.extractor is not None
-    same = jax.tree.map(np.array_equal, encoder(drafter.params), encoder(target.params))
+    same = jax.tree.map(
+        np.array_equal, select_encoder(drafter.params), select_encoder(target.params)
+    )
     assert jax.tree.all(same)
     assert np.array_equal(drafter.params["embedding"], target.params["embedding"])
     start = target.params["decoder_2"]["self_attention"]["q"]["kernel"]
@@ -110,7 +112,7 @@ def test_states_are_those_of_the_encoder_and_computed_once(folder, trained):
     workdir, _ = trained
     target = specjax.load(folder / "target")
     frames = target.extractor("audio", str(folder / "3.wav"))[None]
-    expected = np.asarray(encoder_states(target.model, target.params, frames)[0])
+    expected = np.asarray(compute_encoder_states(target.model, target.params, frames)[0])
     store = EncoderStates(workdir, str(folder / "target"), expected.shape)
     found = store([str(folder / "3.wav")], lambda file: pytest.fail(file))
     np.testing.assert_allclose(found[0], expected, atol=2e-3, rtol=1e-3)  # half precision
@@ -135,9 +137,9 @@ def test_states_that_a_kill_cut_off_are_computed_again(tmp_path):
 def test_a_decoder_reads_states_as_its_model_reads_audio(folder):
     target = specjax.load(folder / "target")
     frames = target.extractor("audio", str(folder / "0.wav"))
-    states = np.asarray(encoder_states(target.model, target.params, frames[None])[0])
+    states = np.asarray(compute_encoder_states(target.model, target.params, frames[None])[0])
     decoder = extract_decoder(target)
-    assert decoder.model.info.frames.count == len(states) and not encoder(decoder.params)
+    assert decoder.model.info.frames.count == len(states) and not select_encoder(decoder.params)
     batch = pad_batch([(states, [4, 5, 6, 79])], 8, target.model.info.start_token, 0, forced=2)
     length = {"prompt_length": np.array([len(frames)], np.int32)}
     (ours,) = decoder.model.teach(decoder.params, batch)
@@ -150,7 +152,7 @@ def test_a_decoder_reads_states_as_its_model_reads_audio(folder):
 def test_a_decoder_writes_of_states_what_its_model_writes_of_audio(folder):
     target, audio = specjax.load(folder / "target"), str(folder / "0.wav")
     frames = target.extractor("audio", audio)
-    states = np.asarray(encoder_states(target.model, target.params, frames[None])[0])
+    states = np.asarray(compute_encoder_states(target.model, target.params, frames[None])[0])
     tokens = [specjax.Generator(m, max_new_tokens=8)([p]).tokens
               for m, p in ((target, audio), (extract_decoder(target), states))]  # fmt: skip
     assert tokens[0] == tokens[1]

@@ -219,7 +219,7 @@ def test_heads_on_the_target_are_trained_and_draft(pair, tmp_path, kind):
     assert not (tmp_path / "run" / "model").exists()
     target = load(pair / "target")
     heads = heads_file.load(tmp_path / "run" / "heads.safetensors")
-    assert (heads.heads.behind, heads.heads.sequential) == (1, kind == "hydra")
+    assert (heads.heads.state_lag, heads.heads.sequential) == (1, kind == "hydra")
     drafter = Hydra(2) if kind == "hydra" else Medusa(2, model="target")
     generator = Generator(
         target, strategy=Strategy(drafter), tables={"heads": heads}, max_new_tokens=8, bucket=128

@@ -13,7 +13,7 @@ import pytest
 from command import ROOT, command, run_refused
 from ml_collections import ConfigDict
 from pairs import pair_fields
-from told_rounds import rounds
+from recorded_rounds import rounds
 
 from specjax.data.batching import Batch
 from specjax.data.text import Example

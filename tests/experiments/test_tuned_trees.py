@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from told_rounds import rounds
+from recorded_rounds import rounds
 
 from specjax.contracts.tree import compute_depths_and_ranks
 from specjax.decoding.strategy import Strategy

@@ -4,7 +4,7 @@
 
 Needs torch and transformers; the tests that read the files need neither. The directory holds a tiny
 random model and `expected.safetensors`: what it hears, teacher-forced float32 logits, and greedy
-continuations by `generate`: of a language that is told, of those that it detects, with timestamps.
+continuations by `generate`: of a given language, of those that it detects, with timestamps.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def languages(model: Any, features: np.ndarray) -> list[int]:
     return model.detect_language(torch.tensor(features)).tolist()
 
 
-def greedy(model: Any, features: np.ndarray, new_tokens: int = NEW_TOKENS, **told: Any) -> Any:
+def greedy(model: Any, features: np.ndarray, new_tokens: int = NEW_TOKENS, **options: Any) -> Any:
     """Rows [B, N] of `generate`, filled up with EOS, without what they begin with.
 
     In one call: else it would look for timestamps and go on behind them.
@@ -109,9 +109,9 @@ def greedy(model: Any, features: np.ndarray, new_tokens: int = NEW_TOKENS, **tol
         max_new_tokens=new_tokens,
         num_beams=1,
         force_unique_generate_call=True,
-        **told,
+        **options,
     ).numpy()
-    head = HEAD - bool(told.get("return_timestamps"))
+    head = HEAD - bool(options.get("return_timestamps"))
     made = made[:, head:] if made[0, 0] == START else made
     return np.pad(made, ((0, 0), (0, new_tokens - made.shape[1])), constant_values=EOS)
 

@@ -78,10 +78,10 @@ def test_a_model_that_is_told_a_language_says_no_other(tmp_path: Path) -> None:
     folder = checkpoint(
         tmp_path, "whisper", {**said, "language": "en", "alignment_heads": [[0, 1]]}
     )
-    told = specjax.in_language(specjax.load(folder), "de", "translate", timestamps=True)
-    told.save(tmp_path / "saved")
+    adapted = specjax.in_language(specjax.load(folder), "de", "translate", timestamps=True)
+    adapted.save(tmp_path / "saved")
     again = specjax.load(tmp_path / "saved")
-    assert again.model.info.forced == told.model.info.forced == (83, 85)
+    assert again.model.info.forced == adapted.model.info.forced == (83, 85)
     assert again.settings == {"return_timestamps": True}
     assert again.generation["alignment_heads"] == [[0, 1]]
 
@@ -100,8 +100,8 @@ def test_a_beam_search_that_is_told_nothing_is_the_checkpoints(tmp_path: Path) -
     target = specjax.load(checkpoint(tmp_path, "bart", BEAMS))
     asked = specjax.BeamGenerator(target, max_new_tokens=5).strategy
     assert asked == specjax.beam_search(beams=3, length_penalty=0.5, early_stopping=True)
-    told = specjax.BeamGenerator(target, {}, specjax.beam_search(beams=2), max_new_tokens=5)
-    assert told.strategy == specjax.beam_search(beams=2)
+    adapted = specjax.BeamGenerator(target, {}, specjax.beam_search(beams=2), max_new_tokens=5)
+    assert adapted.strategy == specjax.beam_search(beams=2)
     plain = specjax.load(checkpoint(tmp_path / "plain", "bart", START))
     assert specjax.BeamGenerator(plain, max_new_tokens=5).strategy == specjax.beam_search()
 

@@ -31,7 +31,7 @@ from specjax.hf.gguf.tensors import (
 )
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
-from specjax.models.small_weights import SmallWeights, is_small, shrink_params
+from specjax.models.quantized_weights import WeightFormat, is_quantized, quantize_params
 from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -130,7 +130,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def flat(params: Any) -> dict[str, Any]:
-    leaves = jax.tree_util.tree_flatten_with_path(params, is_leaf=is_small)[0]
+    leaves = jax.tree_util.tree_flatten_with_path(params, is_leaf=is_quantized)[0]
     return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 
@@ -170,10 +170,10 @@ def test_blocks_stay_the_integers_that_they_are(
 ) -> None:
     file = write_gguf(tmp_path / "m.gguf", folder, kind)
     wide, small = (flat(huggingface.load(file, weights=w).params) for w in ("", weights))
-    kept = [name for name, leaf in small.items() if is_small(leaf)]
+    kept = [name for name, leaf in small.items() if is_quantized(leaf)]
     assert len(kept) == 7
     for name, leaf in small.items():
-        dequantized = qwix.dequantize(leaf) if is_small(leaf) else leaf
+        dequantized = qwix.dequantize(leaf) if is_quantized(leaf) else leaf
         np.testing.assert_array_equal(dequantized, wide[name])
     assert all(small[name].qvalue.dtype == weights.split(":")[0] for name in kept)
 
@@ -185,7 +185,7 @@ def test_other_weights_are_rounded_as_those_of_a_folder(
     file = write_gguf(tmp_path / "m.gguf", folder, kind)
     wide, small = (huggingface.load(file, weights=w).params for w in ("", weights))
     jax.tree.map(
-        np.testing.assert_array_equal, small, shrink_params(wide, SmallWeights.spelled(weights))
+        np.testing.assert_array_equal, small, quantize_params(wide, WeightFormat.parse(weights))
     )
 
 
@@ -239,7 +239,7 @@ def test_a_file_is_described_without_its_weights(tmp_path: Path) -> None:
     config = specjax.decode_config(
         target=f"{file}:int8:32", source=str(file), strategies={"alone": {"drafter": "none"}}
     )
-    assert model_source(config, "target") == (str(file), SmallWeights("int8", 32))
+    assert model_source(config, "target") == (str(file), WeightFormat("int8", 32))
 
 
 def test_loading_needs_no_torch(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_missing_or_damaged_file_is_refused(file):
         ({"width": "9"}, r"shape \(8, 6\); their metadata asks for \(9, 6\)"),
         ({"width": "wide"}, "unusable metadata"),
         ({"activation": "cube"}, "activation is 'cube'"),
-        ({"behind": "2"}, "behind is 2; it must be 0 or 1"),
+        ({"behind": "2"}, "state_lag is 2; it must be 0 or 1"),
         ({"sequential": "1"}, r"shape \(6, 8\); their metadata asks for \(12, 8\)"),
     ],
 )

@@ -24,7 +24,7 @@ from specjax.contracts.registry import FAMILIES
 from specjax.hf import hub, huggingface
 from specjax.hf.huggingface import load
 from specjax.hf.tensors import flat_shapes
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -290,7 +290,7 @@ def write_large(folder: Path) -> None:
     edit_config(folder, lambda config: config.update(wide))
     family, shape = huggingface.read_config(folder, jnp.float32)
     model = family.model(shape)
-    shapes = flat_shapes(parameter_shapes(model))
+    shapes = flat_shapes(get_parameter_shapes(model))
     tensors = {}
     for where, entry in family.names(shape).items():
         stored = shapes[where][::-1] if entry.transposed else shapes[where]

@@ -54,11 +54,11 @@ def test_the_codes_are_no_other_special_tokens(checkpoint: Path) -> None:
 def test_texts_begin_with_the_code_of_the_language_that_is_told(checkpoint: Path) -> None:
     """As transformers' `generate` does with the same `forced_bos_token_id`."""
     german = specjax.language_token(of(checkpoint), "deu_Latn")
-    told = specjax.load(checkpoint, target_language="deu_Latn")
-    assert told.settings["forced_bos_token_id"] == german
+    adapted = specjax.load(checkpoint, target_language="deu_Latn")
+    assert adapted.settings["forced_bos_token_id"] == german
     forced = specjax.load(checkpoint, generation={"forced_bos_token_id": german})
-    assert told.settings == forced.settings
-    assert specjax.Generator(told, max_new_tokens=2)(["ab"]).tokens[0][0] == german
+    assert adapted.settings == forced.settings
+    assert specjax.Generator(adapted, max_new_tokens=2)(["ab"]).tokens[0][0] == german
 
 
 def test_a_language_of_texts_that_is_none_is_refused(checkpoint: Path) -> None:

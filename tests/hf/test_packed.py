@@ -22,8 +22,8 @@ from specjax.hf import huggingface
 from specjax.hf.packed import parse_packing
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
-from specjax.models.shapes import parameter_shapes
-from specjax.models.small_weights import INTEGERS, is_small
+from specjax.models.quantized_weights import INTEGERS, is_quantized
+from specjax.models.shapes import get_parameter_shapes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GROUP = 8
@@ -160,7 +160,7 @@ def plain(tmp_path_factory) -> Path:
     """An unpacked checkpoint, of random numbers."""
     rng = np.random.default_rng(0)
     params = jax.tree.map(
-        lambda leaf: rng.normal(0, 0.3, leaf.shape).astype(np.float32), parameter_shapes(MODEL)
+        lambda leaf: rng.normal(0, 0.3, leaf.shape).astype(np.float32), get_parameter_shapes(MODEL)
     )
     folder = tmp_path_factory.mktemp("plain")
     huggingface.save(folder / "model", MODEL, params)
@@ -203,7 +203,7 @@ def test_what_is_read_is_what_the_format_says(name, plain, tmp_path):
         np.testing.assert_array_equal(
             qwix.dequantize(found), wholes[f"model.layers.0.{tensor}"], err_msg=tensor
         )
-    assert not is_small(loaded.params["head"]["kernel"])
+    assert not is_quantized(loaded.params["head"]["kernel"])
     assert str(huggingface.read_stored_weights(tmp_path)) == spelled
 
 
@@ -214,9 +214,9 @@ def test_a_packed_model_writes_what_its_wide_one_writes(name, plain, tmp_path):
     packed = specjax.load(tmp_path)
 
     def whole(leaf: Any) -> Any:
-        return qwix.dequantize(leaf) if is_small(leaf) else leaf
+        return qwix.dequantize(leaf) if is_quantized(leaf) else leaf
 
-    params = jax.tree.map(whole, packed.params, is_leaf=is_small)
+    params = jax.tree.map(whole, packed.params, is_leaf=is_quantized)
     wide = specjax.LoadedModel(packed.model, params)
     prompts = [[5, 9, 23, 4], [7, 8]]
     tokens = [specjax.Generator(m, max_new_tokens=8)(prompts).tokens for m in (packed, wide)]

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import pytest
 
 from specjax.hf.huggingface import describe, parse_config
-from specjax.models.shapes import parameter_shapes
-from specjax.models.small_weights import count_numbers
+from specjax.models.quantized_weights import count_numbers
+from specjax.models.shapes import get_parameter_shapes
 
 GEMMA_2B = {
     "architectures": ["GemmaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
@@ -96,7 +96,7 @@ def test_a_published_configuration_has_the_parameters_of_its_model(name: str) ->
     words, count = PARAMETERS[name]
     model = shape(words)
     bias = getattr(model.config, "logits_bias", False) * model.info.vocab_size
-    assert count_numbers(parameter_shapes(model)) - bias == count
+    assert count_numbers(get_parameter_shapes(model)) - bias == count
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -87,10 +87,10 @@ def test_prompts_are_in_the_language_that_is_told(many: Any) -> None:
 
 def test_texts_begin_with_the_language_that_is_told(many: Any) -> None:
     folder, _, (_, code), _ = many
-    told = specjax.load(folder, target_language=code)
-    token = specjax.language_token(told.tokenizer, code)
-    assert told.settings["forced_bos_token_id"] == token
-    made = specjax.Generator(told, max_new_tokens=3)([TEXT])
+    adapted = specjax.load(folder, target_language=code)
+    token = specjax.language_token(adapted.tokenizer, code)
+    assert adapted.settings["forced_bos_token_id"] == token
+    made = specjax.Generator(adapted, max_new_tokens=3)([TEXT])
     assert made.tokens[0][0] == token
 
 

@@ -177,9 +177,9 @@ def test_pods_with_gpus_are_told_where_to_meet(cluster: Cluster) -> None:
     made = job_set(cluster, "--gpu=nvidia-h100-80gb", "--chips=8", "--hosts=2")
     pod = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    told = {entry["name"]: entry.get("value") for entry in container["env"]}
-    assert told["JAX_COORDINATOR_ADDRESS"] == "run-hosts-0-0.run:8476"
-    assert told["JAX_NUM_PROCESSES"] == "2" and "JAX_PROCESS_ID" in told
+    variables = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert variables["JAX_COORDINATOR_ADDRESS"] == "run-hosts-0-0.run:8476"
+    assert variables["JAX_NUM_PROCESSES"] == "2" and "JAX_PROCESS_ID" in variables
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 8}}
 
 
@@ -217,6 +217,6 @@ def test_a_slurm_job_is_queued_again_when_a_process_died(
     end: int, restarts: int, queued: int, cluster: Cluster
 ) -> None:
     cluster.ends(end)
-    told = {"SPECJAX_RETRIES": "2", "SLURM_RESTART_COUNT": str(restarts), "SLURM_JOB_ID": "17"}
-    assert launch("slurm_job", *JOB[1:], cluster=cluster, **told).returncode == end
+    variables = {"SPECJAX_RETRIES": "2", "SLURM_RESTART_COUNT": str(restarts), "SLURM_JOB_ID": "17"}
+    assert launch("slurm_job", *JOB[1:], cluster=cluster, **variables).returncode == end
     assert cluster.verbs() == ["requeue"] * queued

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from told_rounds import rounds
+from recorded_rounds import rounds
 
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.neural import Neural

@@ -22,9 +22,9 @@ from specjax.metrics.operations import operations, part_shape, transformer_shape
 from specjax.metrics.traces import Rounds
 from specjax.models.base import Resume
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.guided import Guided
+from specjax.models.guided import GuidedModel
 from specjax.models.positions import Rope
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.theory.operations import decoder_call, output_layer, start
 from specjax.verification.calm import SATURATION, SOFTMAX, Calm
@@ -64,7 +64,7 @@ def cost(compiled) -> dict[str, float]:
 @pytest.mark.parametrize("logits", [1, FED])
 def test_a_compiled_verification_has_the_counted_flops(kind, logits):
     model = MODELS[kind]
-    params = parameter_shapes(model)
+    params = get_parameter_shapes(model)
     text, size = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1, PROMPT), (1,)))
     start = functools.partial(model.start, capacity=CAPACITY)
     cache, _ = jax.eval_shape(start, params, text, size)
@@ -87,7 +87,7 @@ SIX = T5(
 
 def compiled_flops(model, fed: int, resume_from: int) -> float:
     """XLA's count of feeding tokens, or their states after some layers."""
-    params = parameter_shapes(model)
+    params = get_parameter_shapes(model)
     text, size = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1, PROMPT), (1,)))
     start = functools.partial(model.start, capacity=CAPACITY)
     cache, _ = jax.eval_shape(start, params, text, size)
@@ -188,13 +188,13 @@ def test_heads_on_the_target_cost_its_output_layer_and_their_networks():
     # Of two levels: one state and two, through heads that read one token and two.
     shape = dataclasses.replace(transformer_shape(PAIR["target"]), layers=0)
     calls = [output_layer(shape, states) for states in (1, 2)]
-    first, second = (heads.heads.weights(head) for head in (1, 2))
+    first, second = (heads.heads.count_weights(head) for head in (1, 2))
     flops = sum(call.flops for call in calls) + 2 * (first + 2 * second)
     memory = sum(call.memory for call in calls) + first + second
     own = found["target read-out"]
     assert own["flops"] == pytest.approx(3 * flops / 7)
     assert own["memory_operations"] == pytest.approx(3 * memory / 7)
-    assert heads.heads.weights(2) == (3 + 1) * width * heads.heads.width
+    assert heads.heads.count_weights(2) == (3 + 1) * width * heads.heads.width
 
 
 def test_decoding_alone_has_one_call_per_token():
@@ -242,7 +242,9 @@ def test_a_guided_target_pays_for_the_text_without_its_prompt_too():
     behind = dataclasses.replace(rounds([0, 0]), begin=PROMPTS)  # as in decoder-only rows
     given = behind, PROMPTS, PromptLookup(3)
     own = operations(*given, {"target": model}, {}, "target", WholeReader())["target"]
-    both = operations(*given, {"target": Guided(model, 1.5)}, {}, "target", WholeReader())["target"]
+    both = operations(*given, {"target": GuidedModel(model, 1.5)}, {}, "target", WholeReader())[
+        "target"
+    ]
     shape = transformer_shape(model)
     free = decoder_call(shape, 4, np.array([0, 4, 0])).total()
     assert both["flops"] == pytest.approx(own["flops"] + free.flops / 7)
@@ -275,7 +277,7 @@ def test_calm_pays_for_the_layers_that_ran_and_for_what_the_others_remember(meas
 def test_a_step_reads_the_decoder_and_its_caches_and_nothing_else(kind):
     """All parameters but the encoder, what made cross keys and values, and a lookup table."""
     model = MODELS[kind]
-    tree = parameter_shapes(model)
+    tree = get_parameter_shapes(model)
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     used = 0
     for path, leaf in leaves:

@@ -9,7 +9,7 @@ import pytest
 from exits import MODELS, PARAMS, Uncached
 
 from specjax.metrics.ties import Divergence, divergence, is_near_tie, logits_at, near_ties
-from specjax.models.guided import Guided
+from specjax.models.guided import GuidedModel
 from specjax.models.vocabularies import SharedVocabulary
 
 BFLOAT16 = 2.0**-7
@@ -66,6 +66,8 @@ def test_a_guided_target_is_asked_with_its_prompt_and_without():
         for text in (prompt, prompt[-1:])
     )
     found = logits_at(
-        SharedVocabulary(Guided(model, scale), width), params, Divergence(prompt, shared, (2, 3))
+        SharedVocabulary(GuidedModel(model, scale), width),
+        params,
+        Divergence(prompt, shared, (2, 3)),
     )
     np.testing.assert_allclose(found, (free + scale * (own - free))[:width], atol=1e-5)

@@ -16,13 +16,13 @@ from flax.traverse_util import flatten_dict
 
 from specjax.decoding.strategy import Strategy, autoregressive, strategy
 from specjax.hf.huggingface import load
-from specjax.models.experts import Experts, Mixture, by_expert, gather_experts
-from specjax.models.small_weights import (
+from specjax.models.experts import Experts, Mixture, gather_experts, scan_experts
+from specjax.models.quantized_weights import (
     EXPERTS,
-    SmallWeights,
-    is_small,
+    WeightFormat,
+    is_quantized,
     quantize,
-    shrink_params,
+    quantize_params,
 )
 from specjax.training.surgery import take
 
@@ -77,12 +77,12 @@ def test_both_ways_give_the_same_numbers_and_gradients(drawn) -> None:
 
     made = [
         jax.value_and_grad(total, (0, 1))(matrices, x[0], way)
-        for way in (gather_experts, by_expert)
+        for way in (gather_experts, scan_experts)
     ]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *made)
 
 
-@pytest.mark.parametrize("way", [gather_experts, by_expert])
+@pytest.mark.parametrize("way", [gather_experts, scan_experts])
 def test_a_token_does_not_depend_on_those_beside_it(drawn, way: Callable) -> None:
     """Bit for bit, whichever experts the others have."""
     params, x = drawn
@@ -101,24 +101,24 @@ def test_more_experts_than_there_are_cannot_be_chosen() -> None:
         Mixture(2, 3, 8)
 
 
-def test_small_weights_leave_the_router_as_it_is() -> None:
+def test_quantized_weights_leave_the_router_as_it_is() -> None:
     whole = load(GOLDEN / "qwen3_moe").params
     params = whole["layers_1"]
     small = {
         where
         for where, leaf in flatten_dict(params).items()
-        if SmallWeights("int8", 0).shrinks(where, leaf.shape)
+        if WeightFormat("int8", 0).applies_to(where, leaf.shape)
     }
     experts = {("ff", name) for name in EXPERTS}
     assert small == {("attention", w, "kernel") for w in "qkvo"} | experts
     read = load(GOLDEN / "qwen3_moe", weights="int8").params
-    made = shrink_params(whole, SmallWeights.spelled("int8"))
+    made = quantize_params(whole, WeightFormat.parse("int8"))
     jax.tree.map(np.testing.assert_array_equal, read, made)
 
 
 @pytest.mark.parametrize("spelled", ["int8", "int4:2"])
 def test_experts_have_the_scales_that_each_would_have_alone(drawn, spelled: str) -> None:
-    weights = SmallWeights.spelled(spelled)
+    weights = WeightFormat.parse(spelled)
     for stack in (drawn[0][name] for name in EXPERTS):
         together = quantize(stack, weights)
         for number, kernel in enumerate(stack):
@@ -132,11 +132,9 @@ def test_experts_have_the_scales_that_each_would_have_alone(drawn, spelled: str)
 def test_small_experts_compute_with_the_weights_they_stand_for(drawn, spelled, tokens) -> None:
     """And with int8 nearly what the wide ones do."""
     params, x = drawn[0], drawn[1][:, :tokens]
-    small = params | {
-        name: quantize(params[name], SmallWeights.spelled(spelled)) for name in EXPERTS
-    }
+    small = params | {name: quantize(params[name], WeightFormat.parse(spelled)) for name in EXPERTS}
     whole = jax.tree.map(
-        lambda a: qwix.dequantize(a) if is_small(a) else a, small, is_leaf=is_small
+        lambda a: qwix.dequantize(a) if is_quantized(a) else a, small, is_leaf=is_quantized
     )
     found, expected, wide = (LAYER.apply({"params": p}, x) for p in (small, whole, params))
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -149,7 +147,7 @@ def test_small_experts_compute_with_the_weights_they_stand_for(drawn, spelled, t
 def test_no_wide_experts_leave_the_loop(drawn, tokens: int) -> None:
     """XLA moves what does not change out of loops; here under the passes of a real run."""
     params, x = drawn[0], drawn[1][:, :tokens]
-    small = params | {name: quantize(params[name], SmallWeights("int8", 0)) for name in EXPERTS}
+    small = params | {name: quantize(params[name], WeightFormat("int8", 0)) for name in EXPERTS}
 
     def run(x, params):
         step = lambda _, x: jnp.tanh(LAYER.apply({"params": params}, x))  # noqa: E731

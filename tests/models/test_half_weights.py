@@ -14,8 +14,8 @@ import pytest
 import specjax
 from specjax.hf import huggingface
 from specjax.models import layers
-from specjax.models.half_weights import HalfKernel, matmul, product
-from specjax.models.small_weights import SmallWeights, count_numbers, count_stored_bytes
+from specjax.models.half_weights import HalfKernel, multiply, multiply_bfloat16
+from specjax.models.quantized_weights import WeightFormat, count_numbers, count_stored_bytes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FOLDERS = ("llama", "opt_350m", "t5_v1_1", "marian", "t5gemma", "qwen3_moe")
@@ -39,8 +39,8 @@ def test_a_product_is_as_close_as_that_of_float32(spread: float) -> None:
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((5, 64)) * spread ** rng.uniform(-1, 1, (5, 64))).astype(np.float32)
     kernel = jnp.asarray(rng.standard_normal((64, 24)), jnp.bfloat16)
-    made = HalfKernel.of(kernel)
-    found = jax.jit(product)(x, made.rows)
+    made = HalfKernel.from_array(kernel)
+    found = jax.jit(multiply)(x, made.rows)
     assert found.dtype == jnp.float32
     whole = np.asarray(kernel, np.float64)
     bound = np.abs(np.float64(x)) @ np.abs(whole)
@@ -64,7 +64,7 @@ def test_a_published_checkpoint_loses_nothing(name: str) -> None:
 def test_a_bfloat16_model_multiplies_what_it_has() -> None:
     x = jax.random.normal(jax.random.key(0), (5, 64)).astype(jnp.bfloat16)
     rows = jax.random.normal(jax.random.key(1), (24, 64)).astype(jnp.bfloat16)
-    found = product(x, rows)
+    found = multiply(x, rows)
     assert found.dtype == jnp.bfloat16
     whole = np.asarray(x, np.float64) @ np.asarray(rows, np.float64).T
     # Products are summed in float32 and rounded once.
@@ -72,7 +72,7 @@ def test_a_bfloat16_model_multiplies_what_it_has() -> None:
 
 
 def test_a_call_that_reads_out_no_logits_multiplies_no_rows() -> None:
-    made = product(jnp.zeros((0, 8)), jnp.ones((3, 8), jnp.bfloat16))
+    made = multiply(jnp.zeros((0, 8)), jnp.ones((3, 8), jnp.bfloat16))
     assert made.shape == (0, 3) and made.dtype == jnp.float32
 
 
@@ -86,7 +86,7 @@ def test_a_product_of_two_bfloat16_matrices_has_its_own_gradients() -> None:
     def wide(x: jax.Array, w: jax.Array) -> jax.Array:
         return x.astype(jnp.float32) @ w.astype(jnp.float32)
 
-    made, back = jax.vjp(jax.jit(matmul), x, w)
+    made, back = jax.vjp(jax.jit(multiply_bfloat16), x, w)
     expected, wide_back = jax.vjp(wide, x, w)
     found, exact = (made, *back(g)), (expected, *wide_back(g.astype(jnp.float32)))
     for one, other in zip(found, exact, strict=True):
@@ -103,7 +103,7 @@ def test_such_products_are_of_a_float32_result_on_a_cpu(backward: bool) -> None:
     x, w = jnp.ones((40, 64), jnp.bfloat16), jnp.ones((64, 24), jnp.float32)
 
     def loss(x: jax.Array, w: jax.Array) -> jax.Array:
-        return jnp.sum(layers.product(x, w.astype(jnp.bfloat16)).astype(jnp.float32) ** 2)
+        return jnp.sum(layers.multiply(x, w.astype(jnp.bfloat16)).astype(jnp.float32) ** 2)
 
     text = jax.jit(jax.grad(loss, argnums=(0, 1)) if backward else loss).lower(x, w).as_text()
     made = re.findall(r"dot_general .*: \((.*)\) -> tensor<(.*)>", text)
@@ -127,8 +127,8 @@ def test_kernels_and_tables_take_half_the_bytes() -> None:
 
 def test_no_wide_kernel_is_made() -> None:
     """XLA must multiply what is stored: a copy in float32 would be read in its place."""
-    x, kernel = jnp.ones((3, 64)), HalfKernel.of(jnp.ones((64, 24)))
-    text = jax.jit(product).lower(x, kernel.rows).compile().as_text()
+    x, kernel = jnp.ones((3, 64)), HalfKernel.from_array(jnp.ones((64, 24)))
+    text = jax.jit(multiply).lower(x, kernel.rows).compile().as_text()
     assert "f32[24,64]" not in text and "f32[64,24]" not in text
 
 
@@ -157,4 +157,4 @@ def test_what_cannot_be_is_refused_in_a_sentence(tmp_path: Path) -> None:
     small = half(specjax.load(GOLDEN / "llama"))
     with pytest.raises(specjax.UserError, match="quantized weights, which are not written"):
         huggingface.save(tmp_path / "out", small.model, small.params)
-    assert str(SmallWeights.spelled("bfloat16")) == "bfloat16"
+    assert str(WeightFormat.parse("bfloat16")) == "bfloat16"

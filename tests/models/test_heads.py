@@ -84,14 +84,14 @@ def test_states_of_any_rank_are_read_and_a_narrowed_vocabulary_stays_narrow(trun
 def test_untrained_heads_repeat_the_law_of_the_trunk():
     heads = Heads(3, D, 20)
     hidden = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, D)), jnp.float32)
-    states = heads.states(jax.jit(heads.init)(jax.random.key(1)), hidden)
+    states = heads.compute_states(jax.jit(heads.init)(jax.random.key(1)), hidden)
     np.testing.assert_array_equal(states, jnp.broadcast_to(hidden[..., None, :], (2, 5, 3, D)))
 
 
 def test_a_head_is_its_formula_in_float64():
     made = random_heads(3, D, seed=0)
     hidden = np.random.default_rng(0).normal(size=(2, D))
-    states = made.heads.states(made.params, jnp.asarray(hidden, jnp.float32))
+    states = made.heads.compute_states(made.params, jnp.asarray(hidden, jnp.float32))
     for head in range(3):
         tree = jax.tree.map(lambda x: np.asarray(x, np.float64), made.params[f"head_{head + 1}"])
         inner = np.maximum(hidden @ tree["up"]["kernel"] + tree["up"]["bias"], 0)

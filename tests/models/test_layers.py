@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from specjax.models import attention
-from specjax.models.attention import CausalBias, LengthBias, of_cache
-from specjax.models.layers import FEW_ROWS, LARGE, MASKED, RMSNorm, product, soft_cap
+from specjax.models.attention import CausalBias, LengthBias, make_cache_bias
+from specjax.models.layers import FEW_ROWS, LARGE, MASKED, RMSNorm, multiply, soft_cap
 
 CAP = 2.0
 LENGTHS = (7, 4)
@@ -51,7 +51,7 @@ def test_scores_are_capped_before_the_mask_hides_any(
     bias = {
         "whole": bias.tile(0, SIZE, 0, SIZE),
         "queries": bias,
-        "keys": of_cache(bias, start, SIZE),
+        "keys": make_cache_bias(bias, start, SIZE),
     }[way]
     q, k, v = drawn()
     found = attention.attention(q, k, v, bias, CAP)
@@ -96,7 +96,7 @@ def test_one_attention_to_two_sources_is_that_to_both_as_one(
 
     def given(bias: attention.Bias, way: str) -> attention.AnyBias:
         tile = bias.tile(0, SIZE, 0, SIZE)
-        return {"whole": tile, "queries": bias, "keys": of_cache(bias, start, SIZE)}[way]
+        return {"whole": tile, "queries": bias, "keys": make_cache_bias(bias, start, SIZE)}[way]
 
     causally, within = CausalBias(start), LengthBias(jnp.array(LENGTHS))
     sources = [(k, v, given(causally, own)), (v, k, given(within, other))]
@@ -139,7 +139,7 @@ def few_and_large(rows: int) -> tuple[jax.Array, jax.Array]:
 @pytest.mark.parametrize("count", [min(FEW_ROWS), max(FEW_ROWS)])
 def test_products_of_few_rows_do_not_pack_their_weights_on_a_cpu(count: int) -> None:
     x, w = few_and_large(count)
-    compiled = jax.jit(product).lower(x, w).compile()
+    compiled = jax.jit(multiply).lower(x, w).compile()
     np.testing.assert_allclose(compiled(x, w), np.asarray(x, np.float64) @ w, 1e-4, 1e-4)
     # The library that packs them is called by a custom fusion.
     assert "kCustom" in jax.jit(jnp.matmul).lower(x, w).compile().as_text()
@@ -152,5 +152,5 @@ def test_products_of_few_rows_have_the_gradients_of_others() -> None:
     def found(multiply: Callable[[jax.Array, jax.Array], jax.Array]) -> tuple[jax.Array, ...]:
         return jax.grad(lambda x, w: jnp.sum(jnp.tanh(multiply(x, w))), (0, 1))(x, w)
 
-    for own, wanted in zip(found(product), found(jnp.matmul), strict=True):
+    for own, wanted in zip(found(multiply), found(jnp.matmul), strict=True):
         np.testing.assert_allclose(own, wanted, 1e-5, 1e-5)

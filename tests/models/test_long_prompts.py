@@ -19,7 +19,7 @@ from specjax.models.base import Cache
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
 from specjax.models.positions import Rope
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
 from specjax.models.t5gemma2 import T5Gemma2, T5Gemma2Config
@@ -273,7 +273,7 @@ def gradient(model: Any, params: Any, text: jax.Array, length: jax.Array) -> Any
 def traced(call: Callable[..., Any], name: str, size: int) -> Any:
     """The jaxpr of a call on a row of so many tokens, under the numbers that hold outside."""
     model = MODELS[name]
-    shapes = parameter_shapes(model)
+    shapes = get_parameter_shapes(model)
     text, length = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1, size), (1,)))
     jax.clear_caches()
     with sizes(**REAL):

@@ -22,7 +22,7 @@ def test_logits_of_heads_equal_pytorch() -> None:
     @jax.jit
     def laws(params, own):
         states = target.model.states(params, {"inputs": tokens, "length": length})
-        return loaded.heads.logits(own, states, Bound(target.model, params))
+        return loaded.heads.compute_logits(own, states, Bound(target.model, params))
 
     made = laws(target.params, loaded.params)
     np.testing.assert_allclose(made, wanted["logits"], rtol=0, atol=TOLERANCE)

@@ -23,7 +23,7 @@ def by_distance(start: int, count: int, keys: int) -> np.ndarray:
     return np.stack(rows, axis=1)
 
 
-@pytest.mark.parametrize("way", ["bias_rows", "_row_by_row", "_from_a_band"])
+@pytest.mark.parametrize("way", ["bias_rows", "_slice_rows", "_slice_band"])
 @pytest.mark.parametrize(("count", "keys"), [(1, None), (2, None), (5, None), (5, 7)])
 def test_rows_are_those_of_each_querys_distances(way: str, count: int, keys: int | None) -> None:
     """To the bit, also at both ends of the buffer, where the last queries lie behind it."""

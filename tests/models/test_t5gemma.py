@@ -22,7 +22,7 @@ from specjax.hf.tensors import flat_shapes
 from specjax.metrics.operations import transformer_shape
 from specjax.models.caches import Ring
 from specjax.models.positions import Rope
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
 from specjax.parallel.padding import pad_model, pad_params
 from specjax.parallel.sharding import find_undivided, parameter_spec
@@ -40,7 +40,7 @@ def params() -> Any:
     draws = np.random.default_rng(3)
     return jax.tree.map(
         lambda leaf: jnp.asarray(draws.normal(0.1, 0.3, leaf.shape), leaf.dtype),
-        parameter_shapes(TARGET),
+        get_parameter_shapes(TARGET),
     )
 
 
@@ -63,7 +63,7 @@ def test_speculation_on_rings_continues_as_pytorch(name: str) -> None:
 
 def test_only_layers_with_windows_have_rings() -> None:
     prompt, length = jnp.ones((1, 4), jnp.int32), jnp.array([4])
-    start, shapes = functools.partial(TARGET.start, capacity=40), parameter_shapes(TARGET)
+    start, shapes = functools.partial(TARGET.start, capacity=40), get_parameter_shapes(TARGET)
     cache = jax.eval_shape(functools.partial(start, ahead=4), shapes, prompt, length)[0]
     kinds = [isinstance(own, Ring) for own in cache.data["own"]]
     assert kinds == [True, False] and cache.data["own"][0].keys.shape[2] == 3 + 4
@@ -97,13 +97,13 @@ def test_heads_of_zeros_change_no_logits() -> None:
 def test_a_smaller_model_has_the_windows_of_the_layers_it_takes() -> None:
     small, weights = take(TARGET, params(), decoder=(1,), encoder=(1,))
     assert (small.config.encoder.windows, small.config.decoder.windows) == ((0,), (0,))
-    assert jax.tree.structure(weights) == jax.tree.structure(parameter_shapes(small))
+    assert jax.tree.structure(weights) == jax.tree.structure(get_parameter_shapes(small))
     for mine, theirs in (("decoder_0", "decoder_1"), ("encoder_0", "encoder_1")):
         jax.tree.map(np.testing.assert_array_equal, weights[mine], params()[theirs])
 
 
 def test_operations_count_the_weights_of_both_stacks() -> None:
-    shape, sizes = transformer_shape(TARGET), flat_shapes(parameter_shapes(TARGET))
+    shape, sizes = transformer_shape(TARGET), flat_shapes(get_parameter_shapes(TARGET))
 
     def matrices(side: str) -> int:
         return sum(

@@ -24,7 +24,7 @@ from specjax.decoding.strategy import autoregressive, speculative
 from specjax.hf.huggingface import load, save
 from specjax.hf.tensors import flat_shapes
 from specjax.metrics.operations import transformer_shape
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.runtime.errors import UserError
 from specjax.training.surgery import take
 
@@ -110,7 +110,7 @@ def test_the_token_behind_images_has_an_embedding_that_is_not_scaled() -> None:
 
 
 def test_operations_count_one_attention_of_a_decoder_layer() -> None:
-    shape, sizes = transformer_shape(TARGET), flat_shapes(parameter_shapes(TARGET))
+    shape, sizes = transformer_shape(TARGET), flat_shapes(get_parameter_shapes(TARGET))
     for side, expected in (
         ("encoder", shape.encoder_layers * shape.reader.encoder_layer_weights),
         ("decoder", shape.decoder_weights),

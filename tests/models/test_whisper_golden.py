@@ -104,9 +104,9 @@ def test_a_translation_from_a_language_that_is_told_equals_that_of_generate(
     target: LoadedModel, drafter: LoadedModel
 ) -> None:
     """And a drafter that borrows the encoder changes no token."""
-    told = specjax.in_language(target, "german", "translate")
-    assert told.model.info.forced == (83, 85, 90)
-    out = decoded(told, drafter)
+    adapted = specjax.in_language(target, "german", "translate")
+    assert adapted.model.info.forced == (83, 85, 90)
+    out = decoded(adapted, drafter)
     assert texts(out) == ended(EXPECTED["german"], target.model.info.eos[0])
     drafted = np.asarray(out.trace.accepted).sum()
     assert 0 < drafted < np.asarray(out.trace.committed).sum()  # some stood
@@ -146,8 +146,8 @@ def test_an_encoder_that_both_have_runs_once(target: LoadedModel, drafter: Loade
 
 
 def test_an_exported_model_loads_unchanged(target: LoadedModel, tmp_path: Path) -> None:
-    told = specjax.in_language(target, "fr")
-    for number, model in enumerate((target.model, told.model)):
+    adapted = specjax.in_language(target, "fr")
+    for number, model in enumerate((target.model, adapted.model)):
         huggingface.save(tmp_path / str(number), model, target.params)
         again = huggingface.load(tmp_path / str(number))
         assert again.model == model

@@ -15,7 +15,7 @@ import pytest
 
 from specjax.models import attention, causal, prefill
 from specjax.models.base import Cache
-from specjax.models.caches import NEVER, Ring, held_slots
+from specjax.models.caches import NEVER, Ring, get_held_slots
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
 
@@ -128,7 +128,7 @@ def test_chunks_of_prompts_fill_a_ring_with_its_rows_own_tokens(chunk: int, size
 
 def test_what_a_ring_holds_follows_from_what_was_fed() -> None:
     own = Ring(jnp.zeros((3, 1, 4, 2)), jnp.zeros((3, 1, 4, 2)))
-    found = held_slots(own, jnp.array([0, 3, 10]))
+    found = get_held_slots(own, jnp.array([0, 3, 10]))
     np.testing.assert_array_equal(found, [[NEVER] * 4, [0, 1, 2, NEVER], [8, 9, 6, 7]])
 
 

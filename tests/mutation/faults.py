@@ -489,8 +489,8 @@ FAULTS = (
     Fault(
         "the windows of T5Gemma's encoder are one key too narrow",
         "models/attention.py",
-        "(distance > before) | (distance < -behind)",
-        "(distance >= before) | (distance < -behind)",
+        "(distance > before) | (distance < -after)",
+        "(distance >= before) | (distance < -after)",
         "tests/models/test_layers.py",
     ),
     Fault(
@@ -531,8 +531,8 @@ FAULTS = (
     Fault(
         "all layers of umT5 have the first one's relative positions",
         "models/t5.py",
-        "return [made(table) for table in tables]",
-        "return [made(tables[0]) for table in tables]",
+        "return [build(table) for table in tables]",
+        "return [build(tables[0]) for table in tables]",
         "tests/models/test_t5_golden.py -k umt5",
     ),
     Fault(
@@ -566,8 +566,8 @@ FAULTS = (
     Fault(
         "padding of a prompt overwrites a ring",
         "models/caches.py",
-        "    slot = held_slots(own, jnp.minimum(start + fed, length))\n",
-        "    slot = held_slots(own, start + fed)\n",
+        "    slot = get_held_slots(own, jnp.minimum(start + fed, length))\n",
+        "    slot = get_held_slots(own, start + fed)\n",
         "tests/models/test_windows.py",
     ),
     Fault(
@@ -622,7 +622,7 @@ FAULTS = (
     Fault(
         "heads on the target learn from the state of the pending token",
         "training/objectives/medusa.py",
-        "state = shift_right(hidden, head - 1 + shape.behind)",
+        "state = shift_right(hidden, head - 1 + shape.state_lag)",
         "state = shift_right(hidden, head - 1)",
         "tests/training/test_medusa.py -k place",
     ),
@@ -692,8 +692,8 @@ FAULTS = (
     Fault(
         "a block sees the state of its own pending token in training",
         "models/block_masks.py",
-        "seen = jnp.where(in_text, key < anchor[..., None],",
-        "seen = jnp.where(in_text, key <= anchor[..., None],",
+        "visible = jnp.where(in_text, key < anchor[..., None],",
+        "visible = jnp.where(in_text, key <= anchor[..., None],",
         "tests/decoding/test_dflash.py -k training",
     ),
     Fault(
@@ -734,7 +734,7 @@ FAULTS = (
     Fault(
         "published heads read the state before the norm",
         "models/heads.py",
-        "normed = trunk.normed(hidden)",
+        "normed = trunk.apply_final_norm(hidden)",
         "normed = hidden",
         "tests/models/test_medusa_golden.py",
     ),
@@ -986,27 +986,27 @@ FAULTS = (
         "row = position",
         "tests/models/test_causal_golden.py -k opt",
     ),
-    # Small weights.
+    # Quantized weights.
     Fault(
         "small kernels may leave the loop wide",
-        "models/small_weights.py",
+        "models/quantized_weights.py",
         "    x, kernel = jax.lax.optimization_barrier((x, kernel))\n",
         "",
-        "tests/models/test_small_weights.py -k leaves_the_loop",
+        "tests/models/test_quantized_weights.py -k leaves_the_loop",
     ),
     Fault(
         "one scale for all of a kernel",
-        "models/small_weights.py",
+        "models/quantized_weights.py",
         "channelwise_axes=tuple(axis for axis in range(kernel.ndim) if axis != inputs),",
         "channelwise_axes=(),",
-        "tests/models/test_small_weights.py -k half_its_scale",
+        "tests/models/test_quantized_weights.py -k half_its_scale",
     ),
     Fault(
         "int4 counted as a byte",
-        "models/small_weights.py",
+        "models/quantized_weights.py",
         "bits = 4 if array.dtype == jnp.int4 else",
         "bits = 8 if array.dtype == jnp.int4 else",
-        "tests/models/test_small_weights.py -k are_planned",
+        "tests/models/test_quantized_weights.py -k are_planned",
     ),
     Fault(
         "AWQ's numbers read in the order of their bits",
@@ -1040,7 +1040,7 @@ FAULTS = (
     Fault(
         "encoders of one shape are taken for the same",
         "hf/speech.py",
-        "    if not _equal(encoder(target.params), encoder(drafter.params)):\n",
+        "    if not _equal(select_encoder(target.params), select_encoder(drafter.params)):\n",
         "    if False:\n",
         "tests/models/test_whisper_golden.py",
     ),

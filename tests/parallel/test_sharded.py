@@ -29,7 +29,7 @@ from specjax.models.causal import Causal, CausalConfig
 from specjax.models.dflash import DFlash
 from specjax.models.experts import Mixture
 from specjax.models.positions import Rope
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
 from specjax.models.t5gemma2 import T5Gemma2, T5Gemma2Config
@@ -189,7 +189,7 @@ def test_six_heads_padded_to_eight_give_the_same_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_small_weights_are_split_with_their_scales(tmp_path: Path) -> None:
+def test_quantized_weights_are_split_with_their_scales(tmp_path: Path) -> None:
     """Groups divide by the devices here; the same tokens either way."""
     cases = [case(kind, 2, 4, 0, BOTH[:1], "int8:4") for kind in ("llama", "mixed")]
     found = on_eight_devices(tmp_path, cases)
@@ -264,7 +264,7 @@ def test_a_block_is_what_the_whole_tensor_has_there(model: Any, tmp_path: Path) 
     huggingface.save(tmp_path / "model", model, params)
     family = get_family(model)
     places = tensor_places(tmp_path / "model", family)
-    shapes = flat_shapes(parameter_shapes(model))
+    shapes = flat_shapes(get_parameter_shapes(model))
     for where, stored in family.names(model.config).items():
         whole = params
         for key in where:

@@ -45,5 +45,5 @@ def test_logits_of_random_heads_equal_pytorch(
     target, loaded = huggingface.load(tmp_path / "target"), heads.load(tmp_path / "heads")
     batch = {"inputs": tokens, "length": np.full(2, 11, np.int32)}
     states = target.model.states(target.params, batch)
-    made = loaded.heads.logits(loaded.params, states, Bound(target.model, target.params))
+    made = loaded.heads.compute_logits(loaded.params, states, Bound(target.model, target.params))
     np.testing.assert_allclose(made, wanted, rtol=0, atol=TOLERANCE)

@@ -21,7 +21,7 @@ from specjax.drafting.nothing import Nothing  # noqa: E402
 from specjax.hf import huggingface  # noqa: E402
 from specjax.hf.huggingface import load  # noqa: E402
 from specjax.hf.tokenizer import load_tokenizer  # noqa: E402
-from specjax.models.positions import relative_bucket  # noqa: E402
+from specjax.models.positions import compute_relative_bucket  # noqa: E402
 from specjax.sampling import make_sampling  # noqa: E402
 from specjax.verification.speculative_sampling import SpeculativeSampling  # noqa: E402
 
@@ -141,7 +141,7 @@ def test_buckets_of_all_distances_equal_pytorch(
     expected = T5Attention._relative_position_bucket(
         torch.tensor(distance), bidirectional, buckets, max_distance
     )
-    found = relative_bucket(distance, bidirectional, buckets, max_distance)
+    found = compute_relative_bucket(distance, bidirectional, buckets, max_distance)
     np.testing.assert_array_equal(found, expected.numpy())
 
 

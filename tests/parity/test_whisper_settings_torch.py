@@ -19,13 +19,13 @@ pytestmark = pytest.mark.slow
 WHISPER = maker("whisper")
 EOS, NEW_TOKENS, ROWS = WHISPER["EOS"], 20, 8
 FIRST_TIME = WHISPER["NO_TIMESTAMPS"] + 1
-TOLD: tuple[dict[str, Any], ...] = (
+OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"language": "fr"},
     {"language": "de", "task": "translate"},
     {"language": "en", "return_timestamps": True},
 )
-"""A head of four tokens with a language that is detected or told, and one of three with times."""
+"""A head of four tokens with a language that is detected or given, and one of three with times."""
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def run_speech(rows: Any) -> list[list[int]]:
     return [[*row[: row.index(EOS)], EOS] if EOS in row else row for row in lists]
 
 
-def in_words(target: Any, told: dict[str, Any]) -> Any:
-    said = {name.removeprefix("return_"): value for name, value in told.items()}
+def in_words(target: Any, options: dict[str, Any]) -> Any:
+    said = {name.removeprefix("return_"): value for name, value in options.items()}
     return specjax.in_language(target, **said) if said else target
 
 
@@ -65,20 +65,20 @@ def suppressed(plain: list[list[int]]) -> dict[str, list[int]]:
     return {"suppress_tokens": often, "begin_suppress_tokens": sorted(firsts - set(often))}
 
 
-@pytest.mark.parametrize("told", TOLD, ids=str)
-def test_suppressed_tokens_are_those_of_generate(folder: Path, told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_suppressed_tokens_are_those_of_generate(folder: Path, options: dict[str, Any]) -> None:
     """Of the target alone, and where a random model drafts."""
     features = WHISPER["heard"](3, ROWS)
-    plain = run_speech(WHISPER["greedy"](theirs_under(folder, {}), features, NEW_TOKENS, **told))
+    plain = run_speech(WHISPER["greedy"](theirs_under(folder, {}), features, NEW_TOKENS, **options))
     settings = suppressed(plain)
     theirs = theirs_under(folder, settings)
-    expected = run_speech(WHISPER["greedy"](theirs, features, NEW_TOKENS, **told))
+    expected = run_speech(WHISPER["greedy"](theirs, features, NEW_TOKENS, **options))
     assert all(one[0] != other[0] for one, other in zip(plain, expected, strict=True))
     assert any(len(row) < NEW_TOKENS for row in expected)
     # Tokens not to begin with come later: another list than that of those never to come.
     later = {token for row in expected for token in row[1:]}
     assert later & set(settings["begin_suppress_tokens"])
-    target = in_words(specjax.load(folder / "target"), told)
+    target = in_words(specjax.load(folder / "target"), options)
     assert target.settings.items() >= {k: tuple(v) for k, v in settings.items()}.items()
     drafter = specjax.load(folder / "drafter")
     for strategy in (None, specjax.speculative(length=3)):

@@ -30,7 +30,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-TOLD: tuple[dict[str, Any], ...] = (
+OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"language": "fr"},
     {"language": "de", "task": "translate"},
@@ -65,12 +65,12 @@ def test_logits_of_random_models_equal_pytorch(pair: Any) -> None:
     assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("told", TOLD)
-def test_texts_equal_those_of_generate(pair: Any, told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", OPTIONS)
+def test_texts_equal_those_of_generate(pair: Any, options: dict[str, Any]) -> None:
     theirs, ours = pair
     features = audio(theirs, 3, ROWS)
-    expected = GOLDEN["greedy"](theirs, features, 20, **told).tolist()
-    said = {name.removeprefix("return_"): value for name, value in told.items()}
+    expected = GOLDEN["greedy"](theirs, features, 20, **options).tolist()
+    said = {name.removeprefix("return_"): value for name, value in options.items()}
     generator = specjax.Generator(specjax.in_language(ours, **said), max_new_tokens=20)
     found = generator(list(features)).tokens
     eos = GOLDEN["EOS"]

@@ -37,10 +37,10 @@ def test_long_work_leaves_whole_lines_in_a_log(monkeypatch):
                 bar.set_description("compile")
     lines = log.getvalue().splitlines()
     assert "\r" not in log.getvalue() and "\x1b" not in log.getvalue()
-    told = [line.split("[")[0] for line in lines if not line.startswith("word")]
+    shown = [line.split("[")[0] for line in lines if not line.startswith("word")]
     names = ("decode", "compile", "compile")
     pairs = zip(names, (10, 20, 30), strict=True)
-    assert told == [f"{name}: {done}/30 batch " for name, done in pairs]
+    assert shown == [f"{name}: {done}/30 batch " for name, done in pairs]
 
 
 def test_a_terminal_has_a_bar(monkeypatch):

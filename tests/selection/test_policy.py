@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import MANIFEST
 from specjax.selection import policy as policies
@@ -35,7 +35,7 @@ def test_logits_are_those_of_two_tanh_layers():
 
 def test_the_published_shape_is_the_default():
     made = Policy(("a", "b"), ENCODER_MEAN, 384)
-    shapes = parameter_shapes(made)
+    shapes = get_parameter_shapes(made)
     assert [shapes[n]["kernel"].shape for n in policies.LAYERS] == [
         (384, 512), (512, 512), (512, 2),
     ]  # fmt: skip

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.models.heads import Heads, LoadedHeads
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 
 
 def random_heads(
@@ -22,7 +22,7 @@ def random_heads(
     def draw(leaf: jax.ShapeDtypeStruct) -> jax.Array:
         return jnp.asarray(scale * rng.normal(size=leaf.shape), jnp.float32)
 
-    tree = parameter_shapes(heads)
+    tree = get_parameter_shapes(heads)
     return LoadedHeads(heads, jax.tree.map(draw, tree))
 
 
@@ -33,5 +33,5 @@ def heads_on_target(
 
     They are `normed` on all targets that have a final norm.
     """
-    shape = {"activation": "silu", "behind": 1, "sequential": sequential, "normed": normed}
+    shape = {"activation": "silu", "state_lag": 1, "sequential": sequential, "normed": normed}
     return random_heads(count, d_model, 4 + sequential, scale, **shape)

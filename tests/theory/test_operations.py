@@ -11,7 +11,7 @@ from specjax.metrics.operations import transformer_shape
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
 from specjax.models.positions import Rope
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.theory.operations import TransformerShape, decoder_call, start
 
@@ -33,7 +33,7 @@ def xla_flops(call, *args) -> float:
 
 def abstract(model, prompt: int, capacity: int, tokens: int):
     """(start, its arguments, arguments of extend) of one row, as shapes."""
-    params = parameter_shapes(model)
+    params = get_parameter_shapes(model)
     text, size = (jax.ShapeDtypeStruct(s, jnp.int32) for s in ((1, prompt), (1,)))
 
     def begin(params, text, size):

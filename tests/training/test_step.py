@@ -14,7 +14,7 @@ from specjax.data.pipeline import pad_batch
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.layers import Dense, tied_logits
 from specjax.models.positions import Rope
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.training.loss import cross_entropy
 from specjax.training.objectives.cross_entropy import CrossEntropy
@@ -88,7 +88,7 @@ def test_recomputed_layers_give_the_same_gradient_in_less_memory(kind):
     params, kept, (loss, gradient) = plain(kind)
     model = MODELS[kind]
     model = dataclasses.replace(model, config=dataclasses.replace(model.config, remat=True))
-    fresh = parameter_shapes(model)
+    fresh = get_parameter_shapes(model)
     assert jax.tree.structure(fresh) == jax.tree.structure(params)  # the same checkpoints
     program, (again, found) = compiled(make_setup(model, dropout=True), params)
     np.testing.assert_allclose(again, loss, rtol=1e-5)

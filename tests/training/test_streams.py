@@ -11,7 +11,7 @@ import pytest
 from toy import MODEL, PAIRS, batches
 
 from specjax.data.encoding import Encoder
-from specjax.data.pipeline import Batches, Mixture, Pairs, Ragged, pad_batch
+from specjax.data.pipeline import Batches, Mixture, Pairs, RaggedRows, pad_batch
 from specjax.hf.tokenizer import train_tokenizer
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
@@ -27,13 +27,13 @@ CAUSAL = Causal(
 
 def test_ragged_rows_come_back():
     rows = [[1, 2, 3], [], [4]]
-    made = Ragged(rows)
+    made = RaggedRows(rows)
     assert [row.tolist() for row in made] == rows
     assert made[-1].tolist() == [4]
     with pytest.raises(IndexError):
         made[3]
     with pytest.raises(ValueError, match="3 prompts and 2 outputs"):
-        Pairs(made, Ragged(rows[:2]))
+        Pairs(made, RaggedRows(rows[:2]))
 
 
 def test_an_epoch_is_shuffled_anew():

@@ -22,7 +22,7 @@ import pytest
 from toy import MODEL, PAIRS, batches, loss, run
 
 from specjax.data.pipeline import pad_batch
-from specjax.runtime.errors import EndRequested, UserError
+from specjax.runtime.errors import TerminationRequest, UserError
 from specjax.training.checkpoint import Checkpoints
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import DECAYS, NAMES, Optimizer
@@ -251,7 +251,9 @@ def test_a_run_that_is_asked_to_end_keeps_its_step_and_goes_on(tmp_path):
         return batch
 
     before, fields = signal.getsignal(signal.SIGTERM), {"evaluate_every": 8}
-    with pytest.raises(EndRequested, match="asked to end; the same command resumes from step 4$"):
+    with pytest.raises(
+        TerminationRequest, match="asked to end; the same command resumes from step 4$"
+    ):
         fit(run(24, prepare=ask, **fields), tmp_path)
     assert signal.getsignal(signal.SIGTERM) is before
     with Checkpoints(tmp_path / "checkpoints", "loss", False) as keeper:
@@ -264,7 +266,7 @@ def test_a_run_that_keeps_nothing_ends_too_when_it_is_asked():
         os.kill(os.getpid(), signal.SIGTERM)
         return batch
 
-    with pytest.raises(EndRequested, match="asked to end after step 1$"):
+    with pytest.raises(TerminationRequest, match="asked to end after step 1$"):
         fit(run(24, prepare=ask))
 
 

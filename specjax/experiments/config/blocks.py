@@ -106,7 +106,7 @@ class Models(Generation):
     )
     drafter: str = text(
         help='the same of the model called "drafter", if there is one; target:int8, as an example,'
-        " is the target's own checkpoint with quantized weights (docs/methods/small_weights.md)"
+        " is the target's own checkpoint with quantized weights (docs/methods/quantized_weights.md)"
     )
     drafters: dict[str, str] = mapping(
         text(allowed="a model directory or hub id", help=""),

@@ -14,7 +14,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from specjax.experiments.config.file import read_config
-from specjax.experiments.config.spelled import parse_flags
+from specjax.experiments.config.open_flags import parse_flags
 from specjax.experiments.config.validation import schema_fields
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import check_regular

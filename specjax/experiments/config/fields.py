@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from specjax.checks import DTYPES
 from specjax.models.base import LanguageModel
-from specjax.models.small_weights import SmallWeights
+from specjax.models.quantized_weights import WeightFormat
 from specjax.parallel.mesh import axis_sizes
 from specjax.runtime.errors import UserError
 
@@ -80,7 +80,7 @@ def model_names(config: ConfigDict) -> dict[str, str]:
     return checkpoints
 
 
-def model_source(config: ConfigDict, name: str) -> tuple[str, SmallWeights | None]:
+def model_source(config: ConfigDict, name: str) -> tuple[str, WeightFormat | None]:
     """Directory or hub id of a model, and its weight format (None: as stored).
 
     The config may append `:bfloat16`, `:int8`, `:int4` or `:int4:64` to a checkpoint. A drafter's
@@ -93,7 +93,7 @@ def model_source(config: ConfigDict, name: str) -> tuple[str, SmallWeights | Non
     match = _SMALL.fullmatch(given)
     place, suffix = match.groups() if match else (given, "")
     try:
-        weights = SmallWeights.spelled(suffix) if suffix else None
+        weights = WeightFormat.parse(suffix) if suffix else None
     except ValueError as error:
         raise UserError(f"the checkpoint {given!r} has the suffix {suffix!r}; {error}") from None
     if place == OWN and name != OWN:

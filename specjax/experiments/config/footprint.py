@@ -13,16 +13,16 @@ from ml_collections import ConfigDict
 
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
-from specjax.models.shapes import make_silence, parameter_shapes, start_cache
-from specjax.models.small_weights import (
+from specjax.models.quantized_weights import (
     EXPERTS,
-    SmallWeights,
+    WeightFormat,
     count_numbers,
     count_stored_bytes,
-    is_small,
-    shrink_params,
+    is_quantized,
+    quantize_params,
     to_key_path,
 )
+from specjax.models.shapes import get_parameter_shapes, make_placeholder_prompts, start_cache
 from specjax.parallel.mesh import MODEL
 from specjax.parallel.sharding import split_spec
 from specjax.runtime.errors import UserError
@@ -45,7 +45,7 @@ def plan_model(
     capacity: int,
     ways: int,
     ahead: int | None,
-    weights: SmallWeights | None = None,
+    weights: WeightFormat | None = None,
     shares: bool = False,
 ) -> ModelPlan:
     """Parameters and bytes of one model that `ways` devices share.
@@ -58,7 +58,7 @@ def plan_model(
 
     def on_device(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> int:
         where = to_key_path(path)
-        if shares and not (weights and weights.shrinks(where, leaf.shape)):
+        if shares and not (weights and weights.applies_to(where, leaf.shape)):
             return 0
         split = MODEL in split_spec(where, leaf.shape, model, ways)
         return count_stored_bytes(leaf) // (ways if split else 1)
@@ -95,13 +95,13 @@ def cache_bytes(
 
 def expert_itemsize(params: Params, dtype: Any) -> float:
     """Bytes of an expert weight with its share of the scales; of `dtype` without experts."""
-    flat = jax.tree_util.tree_flatten_with_path(params, is_leaf=is_small)[0]
+    flat = jax.tree_util.tree_flatten_with_path(params, is_leaf=is_quantized)[0]
     experts = [leaf for path, leaf in flat if to_key_path(path)[-1] in EXPERTS]
     stored = sum(map(count_stored_bytes, jax.tree.leaves(experts)))
     return stored / count_numbers(experts) if experts else float(jnp.dtype(dtype).itemsize)
 
 
-def abstract_params(model: LanguageModel, dtype: Any, weights: SmallWeights | None = None) -> Any:
+def abstract_params(model: LanguageModel, dtype: Any, weights: WeightFormat | None = None) -> Any:
     """Shapes of a model's parameters in `dtype` or quantized as `weights`; ids stay integers.
 
     Raises:
@@ -112,11 +112,11 @@ def abstract_params(model: LanguageModel, dtype: Any, weights: SmallWeights | No
         floating = jnp.issubdtype(leaf.dtype, jnp.floating)
         return jax.ShapeDtypeStruct(leaf.shape, dtype if floating else leaf.dtype)
 
-    params = jax.tree.map(one, parameter_shapes(model))
+    params = jax.tree.map(one, get_parameter_shapes(model))
     if weights is None:
         return params
     try:
-        return jax.eval_shape(functools.partial(shrink_params, weights=weights), params)
+        return jax.eval_shape(functools.partial(quantize_params, weights=weights), params)
     except ValueError as error:
         raise UserError(str(error)) from None
 
@@ -126,5 +126,5 @@ def abstract_prompt(
 ) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
     """Shapes of a batch of the longest prompts that a model reads."""
     rows, longest = config.batch_size, config.max_prompt_tokens
-    prompt = jax.eval_shape(lambda: make_silence(model.info.frames, rows, longest))
+    prompt = jax.eval_shape(lambda: make_placeholder_prompts(model.info.frames, rows, longest))
     return prompt, jax.ShapeDtypeStruct((rows,), jnp.int32)

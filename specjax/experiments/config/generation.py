@@ -13,7 +13,7 @@ from specjax.experiments.config.fields import generation_arguments, model_source
 from specjax.hf.families.generation import beams_in, beams_words, settings_in
 from specjax.hf.families.schema import format_value
 from specjax.hf.huggingface import describe_generation
-from specjax.hf.languages import check_told_once, language_generation
+from specjax.hf.languages import check_one_language, language_generation
 from specjax.hf.speech import set_language_generation
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.logits.guidance import guide_model
@@ -61,7 +61,7 @@ def plan_settings(config: ConfigDict) -> Planned:
     found = describe_generation(target, **generation_arguments(config))
     language = config.get("target_language", "")
     values = set_language_generation(found.generation, **config.get("speech", {}))
-    check_told_once(language, config.generation, "config.")
+    check_one_language(language, config.generation, "config.")
     needed = [STOPS] * (STOPS in values) + [LANGUAGE] * bool(language)
     tokenizer = load_tokenizer(found.path) if needed and found.path else None
     here, missing = tokenizer is not None or found.complete, []

@@ -20,7 +20,7 @@ from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.footprint import ModelPlan, plan_model
 from specjax.experiments.config.placement import copies_target, get_ways, get_weights
 from specjax.loading import LoadedModel
-from specjax.models.attention import least_scores
+from specjax.models.attention import count_scores
 from specjax.pair import Pair
 from specjax.parallel.mesh import AXES, axis_sizes
 from specjax.runtime.errors import UserError
@@ -45,7 +45,7 @@ def check_decode_memory(config: ConfigDict, pair: Pair, strategies: Mapping[str,
     rows = config.batch_size // mesh["data"]
     models = [entry.model for entry in pair.members.values()]
     bucket = max(config.bucket, 1)
-    scores = [least_scores(bucket, model.info.start_token is None) for model in models]
+    scores = [count_scores(bucket, model.info.start_token is None) for model in models]
     needed = {
         "logits": rows * (drafted + 1) * pair.vocab_size * FLOAT,
         "attention": rows * max(scores) * FLOAT,

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from specjax.experiments.config.fields import model_names, model_source
 from specjax.hf.huggingface import read_stored_weights
 from specjax.models.base import LanguageModel
-from specjax.models.small_weights import SmallWeights
+from specjax.models.quantized_weights import WeightFormat
 from specjax.parallel.mesh import axis_sizes, check_part, make_mesh_of_shape
 from specjax.parallel.padding import pad_model
 from specjax.parallel.sharding import find_undivided
@@ -33,7 +33,7 @@ def copies_target(config: ConfigDict, name: str) -> bool:
     return same and weights is not None and whole is None
 
 
-def get_weights(config: ConfigDict, name: str) -> SmallWeights | None:
+def get_weights(config: ConfigDict, name: str) -> WeightFormat | None:
     """Weight format of a model's kernels, from the config or the checkpoint."""
     place, weights = model_source(config, name)
     return weights or (read_stored_weights(place) if place else None)

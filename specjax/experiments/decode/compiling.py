@@ -47,7 +47,7 @@ def missing_programs(session: Session, batches: Sequence[Batch]) -> dict[Hashabl
             run = name, batch.shape
             if run in session.compiled:
                 continue
-            arguments = session.guides[name].run_arguments(0, batch)
+            arguments = session.arm_selectors[name].run_arguments(0, batch)
             compiler = functools.partial(generator.compile, batch, keys, **arguments)
             program = generator.program(batch, keys, **arguments)
             programs.setdefault(program, Program(compiler, [])).runs.append(run)

@@ -159,7 +159,7 @@ def warm_up(session: Session, batches: Sequence[Batch]) -> None:
     compile_programs(session, batches)
     for batch in batches:
         for name, generator in session.generators.items():
-            arguments = session.guides[name].run_arguments(0, batch)
+            arguments = session.arm_selectors[name].run_arguments(0, batch)
             time_decode(generator, batch, session.config.seed, **arguments)
 
 
@@ -168,11 +168,11 @@ def measure_batch(session: Session, batch: Batch, repeat: int) -> dict[str, Deco
     nothing = np.zeros(session.config.batch_size, np.int32)
     decoded = {}
     for name, generator in session.generators.items():
-        guide = session.guides[name]
-        arguments = guide.run_arguments(repeat, batch)
+        selector = session.arm_selectors[name]
+        arguments = selector.run_arguments(repeat, batch)
         took, _, generation = time_decode(generator, batch, session.config.seed, **arguments)
         fixed = time_decode(generator, batch, session.config.seed, limit=nothing, **arguments)[0]
-        lesson = guide.lesson(generation, took)
+        lesson = selector.lesson(generation, took)
         kept = jax.device_get(generation.replace(memory=())) if repeat == 0 else None
         decoded[name] = Decoded(took, fixed, kept, lesson)
     return decoded
@@ -186,10 +186,10 @@ def take_in(
     index: int,
     decoded: dict[str, Decoded],
 ) -> None:
-    """Adds the outputs of all strategies for a batch to the records and guides."""
+    """Adds the outputs of all strategies for a batch to the records and arm_selectors."""
     for name, output in decoded.items():
         measured[name].add(repeat, index, batch.rows, output)
-        session.guides[name].learn(repeat, batch, output.lesson)
+        session.arm_selectors[name].learn(repeat, batch, output.lesson)
 
 
 def time_decode(

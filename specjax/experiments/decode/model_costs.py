@@ -16,7 +16,7 @@ from specjax.metrics.operations import idle_weights, transformer_shape
 from specjax.metrics.traces import (
     Rounds,
 )
-from specjax.models.small_weights import count_numbers
+from specjax.models.quantized_weights import count_numbers
 
 
 def cost_entries(costs: dict[Settings, Costs], target: str) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class RoundTimes:
         return Sample(1e3 * (took - fixed), work)
 
     def _decode(self, name: str, batch: Batch, limit: np.ndarray) -> tuple[float, Any]:
-        arguments = self.session.guides[name].run_arguments(0, batch)
+        arguments = self.session.arm_selectors[name].run_arguments(0, batch)
         seed, generator = self.session.config.seed, self.session.generators[name]
         took, _, generation = self.timed(generator, batch, seed, limit=limit, **arguments)
         return took, generation

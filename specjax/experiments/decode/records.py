@@ -22,7 +22,7 @@ class Decoded:
     seconds: float  # from host tokens to host tokens
     fixed: float  # the same program with no new tokens
     generation: Generation | None  # of the first repeat, on the host
-    lesson: dict[str, np.ndarray]  # observations for its guide
+    lesson: dict[str, np.ndarray]  # observations for its arm selector
 
 
 @dataclasses.dataclass

@@ -13,8 +13,8 @@ from specjax.data.batching import Batch, Prompt, pad_to_few_shapes
 from specjax.data.text import Example
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.choosing import selection_trees
+from specjax.experiments.decode.arm_selection import ArmSelector, make_arm_selector
 from specjax.experiments.decode.data import load_data
-from specjax.experiments.decode.guides import OnlineGuide, make_guide
 from specjax.experiments.decode.prompts import make_prompts
 from specjax.experiments.decode.strategies import BASELINE, common_width
 from specjax.experiments.decode.tables import load_tables, reads_rest
@@ -35,7 +35,7 @@ class Session:
     prompts: list[Prompt]
     strategies: dict[str, Strategy]
     generators: dict[str, Generator]
-    guides: dict[str, OnlineGuide]
+    arm_selectors: dict[str, ArmSelector]
     compiled: dict[tuple[str, tuple[int, ...]], float] = dataclasses.field(default_factory=dict)
     """Seconds, by strategy and shape of the batch."""
 
@@ -92,11 +92,11 @@ def open_session(
         for name, strategy in strategies.items()
     }
     prompts = generators[BASELINE].encode(make_prompts(config, target, data.examples, workdir))
-    guides = {
-        name: make_guide(name, config.strategies.get(name), strategy, policies, len(prompts))
+    arm_selectors = {
+        name: make_arm_selector(name, config.strategies.get(name), strategy, policies, len(prompts))
         for name, strategy in strategies.items()
     }
-    made = dict(strategies), generators, guides
+    made = dict(strategies), generators, arm_selectors
     return Session(config, pair, data.examples, data.metric, prompts, *made)
 
 

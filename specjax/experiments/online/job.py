@@ -125,7 +125,8 @@ def update_texts(job: Job, turns: Sequence[Turn], update: int) -> list[Text]:
     """The texts of an update, counted from 0."""
     batches = range(update * job.turns, (update + 1) * job.turns)
     learned = [
-        zip(job.rows(batch), turns[batch].told[job.config.learns], strict=True) for batch in batches
+        zip(job.rows(batch), turns[batch].records[job.config.learns], strict=True)
+        for batch in batches
     ]
     return [(job.prompts[row], one) for row, one in itertools.chain(*learned)]
 

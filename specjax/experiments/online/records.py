@@ -55,12 +55,13 @@ class Turn:
 
     texts: list[str]
     seconds: dict[str, float]  # of decoding, by strategy
-    told: dict[str, list[DecodeRecord]]
+    records: dict[str, list[DecodeRecord]]  # by strategy
     learning: dict[str, float] | None  # seconds and loss of the update; None: there was none
 
     def row(self) -> dict[str, Any]:
         """The turn as a JSON object."""
-        return dataclasses.asdict(self)
+        fields = dataclasses.asdict(self)
+        return {"told" if name == "records" else name: value for name, value in fields.items()}
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Turn:

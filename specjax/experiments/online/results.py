@@ -75,8 +75,8 @@ def collect_decoded(job: Job, turns: Sequence[Turn]) -> dict[str, list[Decoded]]
     """Every text in the stream's order, by strategy."""
     found: dict[str, list[Decoded]] = {name: [] for name in job.generators}
     for batch, turn in enumerate(turns):
-        first = next(iter(turn.told.values()))
-        for name, each in turn.told.items():
+        first = next(iter(turn.records.values()))
+        for name, each in turn.records.items():
             seconds = turn.seconds[name] / len(each)
             for row, one, other in zip(job.rows(batch), each, first, strict=True):
                 same = one.tokens == other.tokens

@@ -12,7 +12,7 @@ from specjax.decoding.strategy import DRAWN, Strategy, from_config
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
 from specjax.models.base import LanguageModel
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.pair import TARGET, Pair
 from specjax.runtime.errors import UserError
 from specjax.selection.data import ALONE
@@ -70,7 +70,7 @@ def list_writers(arms: Mapping[str, StrategyArm], target: LanguageModel) -> list
 
 def parameters_of(model: LanguageModel) -> int:
     """Number of parameters of a model."""
-    shapes = parameter_shapes(model)
+    shapes = get_parameter_shapes(model)
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
 

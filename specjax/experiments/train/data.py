@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from specjax.api import Generator
 from specjax.data.encoding import Encoder
-from specjax.data.pipeline import Batches, Ids, Mixture, Pairs, Ragged
+from specjax.data.pipeline import Batches, Ids, Mixture, Pairs, RaggedRows
 from specjax.data.text import Example
 from specjax.decoding.strategy import autoregressive
 from specjax.experiments.decode.data import Data, check_single_turn, load_data
@@ -198,7 +198,7 @@ def validation_pairs(
     outputs = list(pairs.outputs)
     for index, output in zip(missing, made, strict=True):
         outputs[index] = output
-    return Pairs(pairs.prompts, Ragged(outputs))
+    return Pairs(pairs.prompts, RaggedRows(outputs))
 
 
 def mixture(config: ConfigDict, model: LanguageModel, streams: Mapping[str, Pairs]) -> Mixture:
@@ -218,7 +218,7 @@ def target_outputs(
     ids: Sequence[Ids],
     target: LoadedModel,
     file: Path,
-) -> Ragged:
+) -> RaggedRows:
     """The target's outputs to learn from, from the file or newly generated."""
     settings = config.target_outputs
     generator = Generator(
@@ -231,4 +231,6 @@ def target_outputs(
     prompts = [example.source for example in examples]
     size, seed = settings.batch_size, config.seed
     rows = write_outputs(generator, prompts, ids, file, batch_size=size, seed=seed)
-    return Ragged(encoder.with_heads(prompts, rows) if isinstance(encoder, SpeechEncoder) else rows)
+    return RaggedRows(
+        encoder.with_heads(prompts, rows) if isinstance(encoder, SpeechEncoder) else rows
+    )

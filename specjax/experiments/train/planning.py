@@ -20,9 +20,9 @@ from specjax.experiments.train.objective import make_objective
 from specjax.experiments.train.speech import trained_part
 from specjax.hf.huggingface import describe
 from specjax.hf.tensors import flat_shapes
-from specjax.models.attention import least_scores
+from specjax.models.attention import count_scores
 from specjax.models.base import LanguageModel, Where
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.parallel.mesh import AXES, DATA, MODEL, axis_sizes
 from specjax.parallel.sharding import full_spec, parameter_spec
 from specjax.runtime.errors import UserError
@@ -85,7 +85,7 @@ def check_memory(config: ConfigDict) -> None:
     needed = sizes(config, model, target)
     rows = config.batch_size // config.accumulate // mesh_sizes(config)[DATA]
     needed["logits"] = rows * config.bucket * model.info.vocab_size * FLOAT
-    needed["attention"] = rows * least_scores(config.bucket, False) * FLOAT
+    needed["attention"] = rows * count_scores(config.bucket, False) * FLOAT
     fields = ("batch_size", "accumulate", "bucket")
     check_bytes(needed, ", ".join(f"config.{field} {config[field]:,}" for field in fields))
 
@@ -177,7 +177,7 @@ def on_device(
 def heads_tree(objective: Objective, model: LanguageModel) -> Any:
     """Shapes of the parallel heads, None when none are trained."""
     heads = objective.heads_on(model)
-    return None if heads is None else parameter_shapes(heads)
+    return None if heads is None else get_parameter_shapes(heads)
 
 
 def bytes_of(tree: Any) -> int:

@@ -24,13 +24,13 @@ from specjax.experiments.train.encoder_states import EncoderStates
 from specjax.experiments.train.subject import Subject
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
-from specjax.models.info import Forced
+from specjax.models.info import ForcedToken
 from specjax.models.whisper import (
     Whisper,
     WhisperDecoder,
-    encoder,
-    encoder_states,
-    without_encoder,
+    compute_encoder_states,
+    drop_encoder,
+    select_encoder,
 )
 from specjax.runtime.errors import UserError
 
@@ -48,13 +48,13 @@ class StatesExtractor:
 
 def extract_decoder(loaded: LoadedModel) -> LoadedModel:
     """The decoder of a loaded speech model."""
-    model, params = trained_part(loaded.model), without_encoder(loaded.params)
+    model, params = trained_part(loaded.model), drop_encoder(loaded.params)
     return dataclasses.replace(loaded, model=model, params=params, extractor=StatesExtractor())
 
 
 def trained_part(model: LanguageModel) -> LanguageModel:
     """The trained part of a model: of a speech model its decoder."""
-    return WhisperDecoder.of(model) if isinstance(model, Whisper) else model
+    return WhisperDecoder.from_model(model) if isinstance(model, Whisper) else model
 
 
 def check_one_encoder(start: LoadedModel, target: LoadedModel | None) -> None:
@@ -65,7 +65,7 @@ def check_one_encoder(start: LoadedModel, target: LoadedModel | None) -> None:
     """
     if target is None or (start.model.info.frames is None and target.model.info.frames is None):
         return
-    ours, theirs = encoder(start.params), encoder(target.params)
+    ours, theirs = select_encoder(start.params), select_encoder(target.params)
     alike = start.model.info.frames == target.model.info.frames and _alike(ours, theirs)
     if not alike or not jax.tree.all(jax.tree.map(_same, ours, theirs)):
         raise UserError(
@@ -125,12 +125,12 @@ class SpeechEncoder:
 
     def _computed(self, source: str) -> np.ndarray:
         frames = self.whole.extractor("audio", source)[None]
-        return np.asarray(encoder_states(self.whole.model, self.whole.params, frames)[0])
+        return np.asarray(compute_encoder_states(self.whole.model, self.whole.params, frames)[0])
 
 
 @functools.partial(jax.jit, static_argnames=("model", "forced"))
 def _detected(
-    model: WhisperDecoder, forced: tuple[Forced, ...], params: Params, states: jax.Array
+    model: WhisperDecoder, forced: tuple[ForcedToken, ...], params: Params, states: jax.Array
 ) -> jax.Array:
     length = jnp.full(len(states), states.shape[1])
     cache, _ = model.start(params, states, length, len(forced))
@@ -160,7 +160,7 @@ class WithEncoder:
         return self.decoder.model_params(params)
 
     def save(self, params: Params, workdir: Path) -> list[Path]:
-        whole = {**encoder(self.whole.params), **self.model_params(params)}
+        whole = {**select_encoder(self.whole.params), **self.model_params(params)}
         place = workdir / "model"
         dataclasses.replace(self.whole, params=whole).save(place)
         return [place]

@@ -21,7 +21,7 @@ from specjax.hf.families.generation import (
 )
 from specjax.hf.families.schema import Schema, read
 from specjax.models.base import LanguageModel, Where
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,7 +233,7 @@ class Family(Generic[Shape]):
 def _names(family: type[Family], config: Any) -> Mapping[Where, Stored]:
     one = family()
     table = one.table(config)
-    leaves = jax.tree_util.tree_flatten_with_path(parameter_shapes(one.model(config)))[0]
+    leaves = jax.tree_util.tree_flatten_with_path(get_parameter_shapes(one.model(config)))[0]
     paths = (tuple(key.key for key in path) for path, _ in leaves)
     found = {path: _stored(table, path, one.transposed) for path in paths}
     return {path: stored for path, stored in found.items() if stored}

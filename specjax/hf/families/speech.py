@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specjax.hf.families.schema import format_value, is_int
-from specjax.models.info import Forced
+from specjax.models.info import ForcedToken
 from specjax.models.whisper import SpeechTokens, WhisperConfig
 
 FIELDS = frozenset(
@@ -72,7 +72,7 @@ def speech_tokens(fields: Mapping[str, Any], vocab_size: int) -> SpeechTokens:
 
 def forced_tokens(
     hf: Mapping[str, Any], fields: Mapping[str, Any], tokens: SpeechTokens, vocab_size: int
-) -> tuple[Forced, ...]:
+) -> tuple[ForcedToken, ...]:
     """The forced tokens after the start token; `hf` is `config.json`, `fields` are read first.
 
     Raises:
@@ -89,7 +89,7 @@ def forced_tokens(
 
 def prefix_tokens(
     tokens: SpeechTokens, language: str | None, task: str | None, timestamps: bool
-) -> tuple[Forced, ...]:
+) -> tuple[ForcedToken, ...]:
     """The forced tokens after the start token for a language and a task; None without either.
 
     Raises:
@@ -124,7 +124,7 @@ def to_hf(config: WhisperConfig) -> dict[str, Any]:
 
 def _complete(
     tokens: SpeechTokens, language: int | None, rest: list[int | None], timestamps: bool
-) -> tuple[Forced, ...]:
+) -> tuple[ForcedToken, ...]:
     """A prefix: the language or its candidates, the `rest`, and a token for timestamps or none."""
     languages = tuple(token for _, token in tokens.languages)
     made = [languages or None if language is None else language, *rest]

@@ -17,7 +17,7 @@ from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.tensors import BLOCK, SCALED, GgufFile
 from specjax.hf.tensors import Place, Placement, chunks, open_parameter, place_kernel
 from specjax.models.base import Params, Where
-from specjax.models.small_weights import SmallWeights, make_kernel
+from specjax.models.quantized_weights import WeightFormat, make_quantized_kernel
 
 KEPT = {"int8": SCALED, "int4": ("Q4_0",)}
 """Types that kernels of either kind may be stored in."""
@@ -27,7 +27,7 @@ def find_kept_kernels(
     files: Mapping[str, Place],
     names: Mapping[Where, Stored],
     shapes: Mapping[Where, tuple[int, ...]],
-    weights: SmallWeights | None,
+    weights: WeightFormat | None,
 ) -> dict[Where, Stored]:
     """The kernels whose stored integers and scales have the format of `weights`."""
     if weights is None or weights.group != BLOCK:
@@ -35,7 +35,7 @@ def find_kept_kernels(
     return {
         where: stored
         for where, stored in names.items()
-        if weights.shrinks(where, shapes[where]) and _kind(files, stored) in KEPT[weights.kind]
+        if weights.applies_to(where, shapes[where]) and _kind(files, stored) in KEPT[weights.kind]
     }
 
 
@@ -53,7 +53,7 @@ def read_kept(
     files: Mapping[str, Place],
     kernels: Mapping[Where, Stored],
     shapes: Mapping[Where, tuple[int, ...]],
-    weights: SmallWeights,
+    weights: WeightFormat,
     dtype: Any,
     placement: Placement,
 ) -> None:
@@ -67,7 +67,7 @@ def read_kept(
         node[where[-1]] = place_kernel(small, where, placement)
 
 
-def _read(parameter: Any, weights: SmallWeights, dtype: Any) -> Any:
+def _read(parameter: Any, weights: WeightFormat, dtype: Any) -> Any:
     """A kernel [D, F] as integers and scales of `dtype`, a few outputs at a time."""
     inputs, outputs = parameter.shape
     integers = np.empty((outputs, inputs), np.int8)
@@ -76,4 +76,4 @@ def _read(parameter: Any, weights: SmallWeights, dtype: Any) -> Any:
         for begin, end in chunks(first, last, inputs):
             rows = slice(begin + offset, end + offset)
             integers[begin:end], scales[begin:end] = parameter.slice.scaled_integers(rows)
-    return make_kernel(integers.T, jnp.asarray(scales.T).astype(dtype), None, weights)
+    return make_quantized_kernel(integers.T, jnp.asarray(scales.T).astype(dtype), None, weights)

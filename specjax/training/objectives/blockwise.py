@@ -63,7 +63,7 @@ class Blockwise(Objective[LanguageModel]):
         total, count = jnp.float32(0), jnp.int32(0)
         # One head after another: the logits of all of them at once would be [B, T, k, V].
         for head in range(1, self.heads + 1):
-            logits = model.read_out(trunk, shape.state(heads, hidden, head))
+            logits = model.read_out(trunk, shape.compute_state(heads, hidden, head))
             labels, mask = (shift_left(batch[name], head - 1) for name in ("labels", "mask"))
             mask &= batch["mask"]
             total += masked_sum(cross_entropy(logits, labels), mask)

@@ -62,7 +62,7 @@ class Medusa(DivergenceFields, Objective[LanguageModel]):
         width = model.config.d_model
         return Heads(
             self.heads, width, self.head_width or width, ACTIVATION,
-            behind=1, sequential=self.sequential, normed=model.info.drops_scale,
+            state_lag=1, sequential=self.sequential, normed=model.info.drops_scale,
         )  # fmt: skip
 
     def sums(
@@ -128,8 +128,8 @@ class Medusa(DivergenceFields, Objective[LanguageModel]):
                 # reads.
                 places = range(head - 1, -1, -1)
                 tokens = jnp.stack([shift_right(embedded, place) for place in places], axis=-2)
-            state = shift_right(hidden, head - 1 + shape.behind)
-            state = shape.state(params, state, head, tokens)
+            state = shift_right(hidden, head - 1 + shape.state_lag)
+            state = shape.compute_state(params, state, head, tokens)
             drafts.append((state, mask & shift_right(mask, head - 1)))
         states, masks = zip(*drafts, strict=True)
         return jnp.stack(states), jnp.stack(masks)

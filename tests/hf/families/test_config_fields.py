@@ -397,7 +397,7 @@ def test_a_generator_takes_settings_in_place_of_the_targets() -> None:
     given = {"min_length": None, "repetition_penalty": 1.5, "suppress_tokens": [3]}
     options = specjax.Generator(target, generation=given).options
     names = [type(one).__name__ for one in options.processors]
-    assert names == ["RepetitionPenalty", "Suppressed"]
+    assert names == ["RepetitionPenalty", "SuppressedTokens"]
     assert float(options.numbers["repetition_penalty"]) == 1.5
     assert len(specjax.Generator(target).options.processors) == 1
     assert not specjax.Generator(target, generation={"min_new_tokens": 0}).options.processors
@@ -560,8 +560,8 @@ def test_layers_have_experts_where_the_fields_say() -> None:
 
 def test_yarn_keeps_fast_waves_divides_slow_ones_and_sharpens_attention() -> None:
     rope = shape("llama", rope_scaling=YARN | {"beta_fast": 2.0, "beta_slow": 1.0}).rope
-    plain = Rope(rope.width, rope.theta).frequencies()
-    found = rope.frequencies()
+    plain = Rope(rope.width, rope.theta).compute_frequencies()
+    found = rope.compute_frequencies()
     assert found[0] == plain[0]
     np.testing.assert_allclose(found[-1], plain[-1] / 4.0, 1e-6)
     assert rope.attention == pytest.approx(0.1 * np.log(4.0) + 1.0)
@@ -569,7 +569,7 @@ def test_yarn_keeps_fast_waves_divides_slow_ones_and_sharpens_attention() -> Non
 
 def test_longrope_turns_to_the_long_factors_beyond_the_trained_length() -> None:
     rope = shape("llama", rope_scaling=LONG).rope
-    plain = Rope(rope.width, rope.theta).frequencies()
+    plain = Rope(rope.width, rope.theta).compute_frequencies()
     at = jnp.array([10])
     np.testing.assert_allclose(rope.angles(at, 16)[0], 10 * plain / [1.0, 1.5, 2.0], 1e-6)
     np.testing.assert_allclose(rope.angles(at, 17)[0], 10 * plain / [2.0, 3.0, 4.0], 1e-6)

@@ -20,21 +20,21 @@ from specjax.experiments.config.placement import copies_target
 from specjax.experiments.pairs import load_pair
 from specjax.hf import huggingface
 from specjax.loading import LoadedModel
-from specjax.models import small_weights
+from specjax.models import quantized_weights
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
 from specjax.models.positions import Rope
-from specjax.models.shapes import parameter_shapes
-from specjax.models.small_weights import (
-    SmallWeights,
+from specjax.models.quantized_weights import (
+    WeightFormat,
     count_numbers,
     count_stored_bytes,
-    is_small,
-    product,
+    is_quantized,
+    multiply,
     quantize,
-    shrink_params,
+    quantize_params,
     to_key_path,
 )
+from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.parallel import padding
 
@@ -71,7 +71,9 @@ def loaded(kind: str) -> specjax.LoadedModel:
         spread = 1.0 if leaf.shape[0] == V else 0.3
         return jnp.asarray(rng.normal(0.0, spread, leaf.shape), jnp.float32)
 
-    return specjax.LoadedModel(MODELS[kind], jax.tree.map(drawn, parameter_shapes(MODELS[kind])))
+    return specjax.LoadedModel(
+        MODELS[kind], jax.tree.map(drawn, get_parameter_shapes(MODELS[kind]))
+    )
 
 
 @functools.cache
@@ -97,13 +99,13 @@ def dequantize(weight) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(3))
 def test_no_weight_moves_by_more_than_half_its_scale(spelled, seed):
     """Whatever the magnitudes of channels and groups, one of zeros among them."""
-    weights = SmallWeights.spelled(spelled)
+    weights = WeightFormat.parse(spelled)
     rng = np.random.default_rng(seed)
     kernel = rng.standard_normal((32, 6)) * 10.0 ** rng.uniform(-3, 3, (4, 1, 6)).repeat(8, 0)[:, 0]
     kernel[:, 2] = 0.0
     kernel = kernel.astype(np.float32)
     made = quantize(kernel, weights)
-    assert made.qvalue.dtype == small_weights.INTEGERS[weights.kind]
+    assert made.qvalue.dtype == quantized_weights.INTEGERS[weights.kind]
     assert made.scale.shape == ((32 // weights.group if weights.group else 1), 6)
     step = np.asarray(made.scale, np.float64).repeat(32 // len(made.scale), axis=0)
     error = np.abs(dequantize(made) - kernel)
@@ -119,10 +121,10 @@ def test_a_product_is_that_of_the_weights_it_stands_for(dtype):
     """In bfloat16 scales, products and sums are rounded: four of its steps of the largest."""
     kernel = jax.random.normal(jax.random.key(0), (32, 12)).astype(dtype)
     x = jax.random.normal(jax.random.key(1), (5, 32)).astype(dtype)
-    made = quantize(kernel, SmallWeights("int4", 8))
+    made = quantize(kernel, WeightFormat("int4", 8))
     assert made.scale.dtype == dtype
     whole = np.asarray(x, np.float64) @ dequantize(made)
-    found = jax.jit(product)(x, made)
+    found = jax.jit(multiply)(x, made)
     assert found.dtype == dtype
     bound = (1e-6 if dtype == jnp.float32 else 2**-6) * np.abs(whole).max()
     np.testing.assert_allclose(np.asarray(found, np.float64), whole, atol=bound)
@@ -130,12 +132,14 @@ def test_a_product_is_that_of_the_weights_it_stands_for(dtype):
 
 def test_kernels_of_layers_are_small_and_nothing_else():
     for kind in MODELS:
-        flat = jax.tree_util.tree_flatten_with_path(small(kind, "int4:8").params, is_leaf=is_small)
+        flat = jax.tree_util.tree_flatten_with_path(
+            small(kind, "int4:8").params, is_leaf=is_quantized
+        )
         for path, leaf in flat[0]:
             where = to_key_path(path)
             layer = where[0].startswith(("layers", "encoder", "decoder")) and "kernel" in where
             expert = where[-1] in ("gates", "ups", "downs")
-            assert is_small(leaf) == (expert or (layer and "router" not in where)), where
+            assert is_quantized(leaf) == (expert or (layer and "router" not in where)), where
         assert count_numbers(small(kind, "int4:8").params) == count_numbers(loaded(kind).params)
 
 
@@ -165,10 +169,10 @@ def test_speculation_with_a_small_target_gives_its_own_tokens(kind):
 
 def test_no_wide_kernel_leaves_the_loop():
     """XLA moves what does not change out of loops; here under the passes of a real run."""
-    kernel = quantize(jax.random.normal(jax.random.key(0), (24, 24)), SmallWeights("int8", 0))
+    kernel = quantize(jax.random.normal(jax.random.key(0), (24, 24)), WeightFormat("int8", 0))
 
     def run(x, kernel):
-        return jax.lax.fori_loop(0, 9, lambda _, x: jnp.tanh(product(x, kernel)), x)
+        return jax.lax.fori_loop(0, 9, lambda _, x: jnp.tanh(multiply(x, kernel)), x)
 
     options = {"xla_disable_hlo_passes": ""}
     text = jax.jit(run).lower(jnp.ones((2, 24)), kernel).compile(options).as_text()
@@ -183,15 +187,15 @@ def test_a_small_model_takes_the_bytes_that_are_planned(kind):
     model, whole = MODELS[kind], loaded(kind).params
     config = decode_config(batch_size=1, max_prompt_tokens=8)
     for spelled in ALL:
-        weights = SmallWeights.spelled(spelled)
-        params = jax.eval_shape(functools.partial(shrink_params, weights=weights), whole)
+        weights = WeightFormat.parse(spelled)
+        params = jax.eval_shape(functools.partial(quantize_params, weights=weights), whole)
         entry = LoadedModel(model, params)
         plan = functools.partial(
             plan_model, entry, config, {"data": 1, "model": 1}, 8, 1, None, weights
         )
         assert plan().parameters == count_numbers(whole)
         assert plan().parameter_bytes == sum(map(count_stored_bytes, jax.tree.leaves(params)))
-        layers = [x for x in jax.tree.leaves(params, is_leaf=is_small) if is_small(x)]
+        layers = [x for x in jax.tree.leaves(params, is_leaf=is_quantized) if is_quantized(x)]
         own = sum(map(count_stored_bytes, jax.tree.leaves(layers)))
         assert plan(shares=True).parameter_bytes == own
     stored = small(kind, "int4:8")
@@ -206,15 +210,15 @@ def test_a_weight_of_an_expert_takes_its_integer_and_its_share_of_scales():
     """What a call on a topology is expected to read of it."""
     sizes = {"": 2.0, "int8:8": 1 + 2 / 8, "int4:16": 0.5 + 2 / 16}
     for spelled, size in sizes.items():
-        weights = SmallWeights.spelled(spelled) if spelled else None
+        weights = WeightFormat.parse(spelled) if spelled else None
         params = abstract_params(MODELS["mixture"], jnp.bfloat16, weights)
         assert expert_itemsize(params, jnp.bfloat16) == size
-    params = abstract_params(MODELS["llama"], jnp.bfloat16, SmallWeights("int8", 0))
+    params = abstract_params(MODELS["llama"], jnp.bfloat16, WeightFormat("int8", 0))
     assert expert_itemsize(params, jnp.bfloat16) == 2.0
 
 
 @pytest.mark.parametrize("spelled", ["int8", "int4:8"])
-def test_loading_small_weights_is_shrinking_loaded_ones(folder, spelled):
+def test_loading_quantized_weights_is_shrinking_loaded_ones(folder, spelled):
     read = specjax.load(folder, weights=spelled)
     jax.tree.map(np.testing.assert_array_equal, read.params, small("llama", spelled).params)
 
@@ -232,8 +236,8 @@ def test_a_config_spells_weights_behind_checkpoints(folder):
     )
     assert list(model_names(config)) == ["target", "drafter", "other"]
     assert model_source(config, "target") == (str(folder), None)
-    assert model_source(config, "drafter") == (str(folder), SmallWeights("int4", 8))
-    assert model_source(config, "other") == (str(folder), SmallWeights("int8", 0))
+    assert model_source(config, "drafter") == (str(folder), WeightFormat("int4", 8))
+    assert model_source(config, "other") == (str(folder), WeightFormat("int8", 0))
     assert copies_target(config, "drafter") and copies_target(config, "other")
     pair = load_pair(config)
     assert pair.drafters["drafter"].params["embedding"] is pair.target.params["embedding"]
@@ -244,7 +248,7 @@ def test_a_config_spells_weights_behind_checkpoints(folder):
     )
     config.target = f"{folder}:int8"
     assert not copies_target(config, "drafter")
-    assert model_source(config, "drafter") == (str(folder), SmallWeights("int4", 8))
+    assert model_source(config, "drafter") == (str(folder), WeightFormat("int4", 8))
 
 
 def test_what_cannot_be_small_is_refused_in_a_sentence(folder, tmp_path):
@@ -273,7 +277,7 @@ def test_qwix_reads_them_as_they_are():
     made = small("llama", "int4:8").params["layers_0"]["ff"]["up"]["kernel"]
     assert isinstance(made, qwix.QArray)
     np.testing.assert_allclose(qwix.dequantize(made), dequantize(made), rtol=1e-6)
-    shrinks = SmallWeights("int8", 0).shrinks
+    shrinks = WeightFormat("int8", 0).applies_to
     up = ("layers_0", "ff", "up", "kernel")
     assert shrinks(up, (4, 4)) and not shrinks(("head", "kernel"), (4, 4))
     assert shrinks(("layers_0", "ff", "ups"), (2, 4, 4))
@@ -284,7 +288,7 @@ def test_qwix_reads_them_as_they_are():
 def test_a_quantized_opt_350m_keeps_its_projections_and_writes_its_own_tokens():
     wide = specjax.load(Path(__file__).parents[1] / "golden" / "opt_350m")
     made = specjax.quantize(wide, "int8")
-    assert is_small(made.params["layers_0"]["ff"]["up"]["kernel"])
+    assert is_quantized(made.params["layers_0"]["ff"]["up"]["kernel"])
     for name in ("project_in", "project_out"):
         assert made.params[name]["kernel"] is wide.params[name]["kernel"]
     prompts, drafted = [[5, 9, 23, 4], [7, 8, 60]], specjax.strategy(drafter="neural", length=2)

@@ -1,7 +1,7 @@
 """int8 and int4 weights of one model beside its own: quality, acceptance as its drafter, time.
 
-    python benchmarks/small_weights.py --target=TARGET --source=test.en.gz --reference=test.de.gz \\
-      --prefix='translate English to German: ' --texts=100
+    python benchmarks/quantized_weights.py --target=TARGET --source=test.en.gz \\
+      --reference=test.de.gz --prefix='translate English to German: ' --texts=100
 
 For decoder-only models JSON lines, the field that prompts stand in, and how they are put:
 `--source=test.jsonl.gz --field=question --prefix='Q: ' --suffix=$'\\nA:'`.
@@ -23,7 +23,7 @@ import sacrebleu
 
 import specjax
 from specjax.data.text import read_examples
-from specjax.models.small_weights import count_stored_bytes
+from specjax.models.quantized_weights import count_stored_bytes
 from specjax.reporting.table import align_columns
 
 BUCKET = 48
@@ -116,8 +116,8 @@ def main() -> None:
     args = parse()
     found = read_examples(args.source, source_field=args.field)[: args.texts]
     prompts = [args.prefix + example.source + args.suffix for example in found]
-    told = read_examples(args.reference)[: args.texts] if args.reference else []
-    references = [example.source for example in told]
+    examples = read_examples(args.reference)[: args.texts] if args.reference else []
+    references = [example.source for example in examples]
     generators = contestants(args)
     results, times = measured(generators, prompts)
     base = times["float32"]

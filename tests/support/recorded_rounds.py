@@ -1,4 +1,4 @@
-"""Rounds as a decode would have told them, for figures that rest on rounds."""
+"""Rounds as a decode records them, for figures computed from rounds."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def show_first_example(session: Session) -> None:
     written: dict[str, list[int]] = {}
     for _ in range(TURNS):
         for strategy, generator in few.generators.items():
-            arguments = session.guides[strategy].run_arguments(0, batch)
+            arguments = session.arm_selectors[strategy].run_arguments(0, batch)
             seconds, rows, _ = time_decode(generator, batch, session.config.seed, **arguments)
             took[strategy].append(seconds)
             written[strategy] = rows[0]

@@ -24,10 +24,10 @@ from specjax.selection.choosing import ARMS, ByRule
 from specjax.selection.selected import Selected
 
 Lesson = dict[str, np.ndarray]
-"""Observations of a batch that a guide learns from, as arrays that can be saved."""
+"""Observations of a batch that a selector learns from, as arrays that can be saved."""
 
 
-class OnlineGuide(Protocol):
+class ArmSelector(Protocol):
     """Run arguments and online updates of one strategy over a measurement."""
 
     def run_arguments(self, repeat: int, batch: Batch) -> dict[str, Any]:
@@ -39,11 +39,11 @@ class OnlineGuide(Protocol):
         ...
 
     def learn(self, repeat: int, batch: Batch, lesson: Lesson) -> None:
-        """Updates the guide with the observations of a batch."""
+        """Updates the selector with the observations of a batch."""
 
 
-class NoGuide:
-    """The guide of strategies that need none."""
+class NoArmSelector:
+    """No arm selection, for strategies without arms or with trained policies."""
 
     def run_arguments(self, repeat: int, batch: Batch) -> dict[str, Any]:
         return {}
@@ -56,7 +56,7 @@ class NoGuide:
 
 
 @dataclasses.dataclass(frozen=True)
-class Fixed(NoGuide):
+class FixedArms(NoArmSelector):
     """A fixed arm for every example."""
 
     arms: np.ndarray  # [N] int32
@@ -66,7 +66,7 @@ class Fixed(NoGuide):
 
 
 @dataclasses.dataclass
-class Online(NoGuide):
+class OnlineBandit(NoArmSelector):
     """A bandit whose reward is tokens per second relative to its first batch, minus 1.
 
     An arm that was never tried is expected to be as fast as that batch, within the bandit's spread.
@@ -115,10 +115,10 @@ def update_bandit(
     return {**tree, "state": state}
 
 
-def make_guide(
+def make_arm_selector(
     name: str, spec: ConfigDict, strategy: Strategy, trees: dict[str, Params], examples: int
-) -> OnlineGuide:
-    """The guide of the strategy `config.strategies.<name>`.
+) -> ArmSelector:
+    """Builds the arm selector of the strategy `config.strategies.<name>`.
 
     Raises:
       UserError: when given arms do not fit.
@@ -126,10 +126,10 @@ def make_guide(
     drafter = strategy.drafter
     if isinstance(drafter, Arms) and ARMS in drafter.rows:
         where = f"strategies.{name}.choices"
-        return Fixed(read_arms(where, spec.choices, drafter.names, examples))
+        return FixedArms(read_arms(where, spec.choices, drafter.names, examples))
     if isinstance(drafter, Selected) and isinstance(drafter.chooser, ByRule):
-        return Online(drafter.chooser.table, trees[drafter.chooser.table])
-    return NoGuide()
+        return OnlineBandit(drafter.chooser.table, trees[drafter.chooser.table])
+    return NoArmSelector()
 
 
 def read_arms(where: str, choices: str, names: tuple[str, ...], examples: int) -> np.ndarray:
