@@ -28,7 +28,7 @@ from specjax.hf.huggingface import parse_config
 from specjax.models.dflash import DFlash
 from specjax.models.eagle import Eagle
 from specjax.models.on_target import complete_params
-from specjax.models.shapes import parameter_shapes
+from specjax.models.shapes import get_parameter_shapes
 from specjax.runtime.errors import UserError
 
 MODELS = [entry for entry in READ if entry["tensors"] != "medusa"]
@@ -64,7 +64,7 @@ def test_a_drafter_loads(entry, tmp_path: Path) -> None:
         assert shape.draft_vocab == drafted and shape.read == 3
     adapted = found.model.adapt_to(TARGET)
     params = complete_params(adapted.config, found.params, target_params())
-    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, parameter_shapes(adapted))
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, get_parameter_shapes(adapted))
 
 
 @pytest.mark.parametrize("entry", TABLES, ids=named)
