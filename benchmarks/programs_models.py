@@ -23,6 +23,7 @@ from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
 from specjax.models.eagle import EagleCausalConfig, EagleT5Config
 from specjax.models.heads import Heads, LoadedHeads
 from specjax.models.on_target import FeatureDrafter
+from specjax.models.p_eagle import PEagle, PEagleCausalConfig, PEagleT5Config
 from specjax.models.positions import Rope
 from specjax.models.shapes import get_parameter_shapes
 from specjax.selection.choosing import POLICY
@@ -86,6 +87,7 @@ def feature_drafter(
 ) -> FeatureDrafter:
     """A drafter on the states of two of the target's layers."""
     c, blocks = target.config, issubclass(kind, DFlash)
+    masks = issubclass(kind, PEagle)
     common = {
         "vocab_size": V, "d_model": 12, "d_ff": 16, "num_heads": 2, "eos": c.eos,
         "target_width": c.d_model, "features": (1, 2), "draft_vocab": V // 2,
@@ -93,11 +95,15 @@ def feature_drafter(
         **({"correction": Correction("markov", 4)} if corrected else {}),
     }  # fmt: skip
     if target.info.start_token is None:
-        shape = DFlashCausalConfig if blocks else EagleCausalConfig
-        family = "dflash_llama" if blocks else "eagle_llama"
+        shape, family = EagleCausalConfig, "eagle_llama"
+        if blocks or masks:
+            shape = DFlashCausalConfig if blocks else PEagleCausalConfig
+            family = "dflash_llama" if blocks else "p_eagle_llama"
         own = {"num_kv_heads": 1, "d_head": 4, "max_positions": 64, "rope": Rope(4)}
         return kind(shape(family=family, num_layers=1, start_token=None, **common, **own))
     shape, family = (DFlashT5Config, "dflash_t5") if blocks else (EagleT5Config, "eagle_t5")
+    if masks:
+        shape, family = PEagleT5Config, "p_eagle_t5"
     crossed = {"cross": LAYERS, "cross_heads": c.num_heads, "cross_width": c.d_kv}
     own = {"d_kv": 4, "num_layers": 0, "num_decoder_layers": 1, "max_distance": c.max_distance}
     return kind(shape(family=family, **common, **own, **crossed))

@@ -103,7 +103,7 @@ class OnTarget(Proposer):
     def _feature_drafter(self, env: Env) -> FeatureDrafter:
         """The feature drafter model, after a check of its family."""
         model = unwrap(env[self.model].model)
-        if not isinstance(model, self.drives):
+        if not isinstance(model, FeatureDrafter) or type(model) is not self.drives:
             known = (name for name, entry in FAMILIES.items() if entry.cls.model is self.drives)
             raise ValueError(
                 f"model is {self.model!r}; it must be a feature drafter of family"

@@ -26,10 +26,14 @@ from specjax.models.dflash import DFlash, DFlashCausalConfig
 from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.heads import ResidualHeads
 from specjax.models.on_target import USUAL
+from specjax.models.p_eagle import PEagle, PEagleCausalConfig
 from specjax.runtime.errors import UserError
 
 EAGLE = {"specforge": "eagle3", "speculators": "eagle3_speculators"}
 """Families of EAGLE-3 by who writes their layout."""
+
+P_EAGLE = {"specforge": "p_eagle", "speculators": "p_eagle_speculators"}
+"""The same of P-EAGLE."""
 
 BLOCKS = {"dflash": "dflash", "speculators": "dflash_speculators"}
 """Families of block drafters by their layout."""
@@ -116,7 +120,7 @@ def in_layout(
     config = model.config
     if layout not in EAGLE or (isinstance(model, DFlash) and layout in BLOCKS):
         return _blocks_in_layout(model, layout, target)
-    if not isinstance(config, EagleCausalConfig):
+    if not isinstance(model, Eagle) or not isinstance(config, EagleCausalConfig):
         raise UserError(
             f"model_type is {config.family!r}; a feature drafter of a decoder-only target is what"
             f" the layout of {layout} is for"
@@ -126,8 +130,10 @@ def in_layout(
             raise UserError(
                 f"{field} is {value!r}; for the layout of {layout} it must be {allowed}"
             )
-    changed = {"family": EAGLE[layout], "target_name": target or config.target_name}
-    return Eagle(dataclasses.replace(config, **changed))
+    families = P_EAGLE if isinstance(model, PEagle) else EAGLE
+    changed = {"family": families[layout], "target_name": target or config.target_name}
+    shape: Any = dataclasses.replace(config, **changed)
+    return type(model)(shape)
 
 
 def _blocks_in_layout(model: LanguageModel, layout: str, target: str) -> DFlash:
@@ -168,6 +174,10 @@ def _demands(
     c, width = config, config.embedding_width or config.target_width
     yield "read_first_token", c.reads_first, not c.reads_first, "False: engines never read it"
     yield "hidden_size", c.d_model, c.d_model == width, f"the embedding's width, {width}"
+    if isinstance(c, PEagleCausalConfig):
+        yield "mask_token_id", c.mask_token, c.mask_token is not None, "a token of the target"
+    else:
+        yield "num_hidden_layers", c.num_layers, c.num_layers == 1, "1"
     layers = c.features
     yield "target_layers", layers, not layers or min(layers) > 1, "layers from 2 on"
     kind = get_rope(c).kind

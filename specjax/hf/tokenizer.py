@@ -24,7 +24,7 @@ FILE = "tokenizer.json"
 VOCABULARIES = (FILE, "*.model", "vocab.json", "vocab.txt")
 """Files of which a tokenizer is made; the others only describe it."""
 LLAMA = "tokenizer.model"
-OWN = ("eagle_", "dflash_")
+OWN = ("eagle_", "p_eagle_", "dflash_")
 """Beginnings of the model types that are this project's."""
 DESCRIPTIONS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 

@@ -1,4 +1,4 @@
-"""A drafter on the target's features: one decoder layer that reads what the target computed.
+"""A drafter on the target's features: a decoder layer that reads what the target computed.
 
 Li et al., "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time
 Test" (2025) (docs/methods/eagle.md). What the layer reads of token t is its embedding beside the
@@ -16,6 +16,7 @@ target's width, and FE is F * E.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -25,7 +26,6 @@ from jaxtyping import Array, Bool, Float, Float32, Int
 from specjax.models.attention import AnyBias, CausalBias, WithoutFirst, of_call, of_tree
 from specjax.models.base import Cache, Output, Params, PromptReading, Prompts, Resume
 from specjax.models.caches import KeysValues, move_slots, update_cache, write
-from specjax.models.info import ModelInfo
 from specjax.models.layers import MASKED, RMSNorm, Tree, apply, call, tree_mask
 from specjax.models.on_target import (
     Cross,
@@ -92,14 +92,29 @@ class EagleLayer(Layer[Config]):
         return super().__call__(residual, *rest)
 
 
+class PlainLayer(Layer[Config]):
+    """Self-attention over states alone, as of any decoder."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.attention_norm = RMSNorm(self.config.eps)
+
+    def queries_keys_values(
+        self, x: Float[Array, "B T D"], angles: Float32[Array, "B T R"] | None
+    ) -> tuple[Float[Array, "B H T d"], Float[Array, "B G T d"], Float[Array, "B G T d"]]:
+        """Head-major, of states [B, T, D]."""
+        return self.projected(self.attention_norm(x), angles)
+
+
 class EagleModule(OnTargetModule[Config]):
-    """Parameters and the layer; `Eagle` wraps it into the model contract."""
+    """Parameters and layers; `Eagle` wraps them into the model contract."""
 
     def setup(self) -> None:
         super().setup()
         c = self.config
         self.feature_norms = [RMSNorm(c.eps) for _ in range(c.feature_norms)]
         self.layer = EagleLayer(c)
+        self.layers = {str(number): PlainLayer(c) for number in range(1, c.layers)}
         if isinstance(c, OnT5Config):
             self.position_bias = RelativeBias(c.num_heads, c.buckets, c.max_distance, False)
 
@@ -120,6 +135,27 @@ class EagleModule(OnTargetModule[Config]):
         normed = states if self.config.normed_states else self.final_norm(states)
         return self.head(normed).astype(jnp.float32)
 
+    def through_layers(
+        self,
+        embedded: Float[Array, "B T E"],
+        before: Float[Array, "B T D"],
+        position: Int[Array, "B T"],
+        attend: Callable[[int, KeysValues], Any],
+        cross: Cross | None,
+    ) -> Float[Array, "B T D"]:
+        """What is handed on [B, T, D] of embeddings beside the states before them.
+
+        `attend` has for the keys and values of a layer those that it sees, and their mask.
+        """
+        angles, states = self.angles(position), before
+        for number in range(self.config.layers):
+            layer: Any = self.layers[str(number)] if number else self.layer
+            given = (states,) if number else (embedded, states)
+            q, *made = layer.queries_keys_values(*given, angles)
+            memory, bias = attend(number, (made[0], made[1]))
+            states = layer(states, q, *memory, bias, cross)
+        return self.handed_on(states)
+
     def reversed_bias(self, capacity: int) -> Float[Array, "H 2*{capacity}"]:
         """Self-attention bias and causal mask by position, [H, 2 * capacity] (`bias_rows`)."""
         distance = np.arange(-(capacity - 1), capacity + 1)
@@ -133,24 +169,36 @@ class EagleModule(OnTargetModule[Config]):
         start: Int[Array, " B"],
         at: Int[Array, "B A"] | None,
         tree: Tree | None,
-    ) -> tuple[Float32[Array, "B A V"], Float[Array, "B T D"], KeysValues]:
-        """Logits [B, A, V], states [B, T, D] and the keys and values of tokens [B, T]."""
-        (own,), fed = data["own"], tokens.shape[1]
+    ) -> tuple[Float32[Array, "B A V"], Float[Array, "B T D"], list[KeysValues]]:
+        """Logits [B, A, V], states [B, T, D] and the caches with tokens [B, T]."""
+        own, fed = list(data["own"]), tokens.shape[1]
         position = start[:, None] + jnp.arange(fed) if tree is None else tree[0][:, -fed:]
-        parts = self.layer.queries_keys_values(self.embed(tokens), before, self.angles(position))
-        own = update_cache(own, parts[1:], start)
-        cross = None
-        if not self.config.cross:
-            bias = self.own_bias(own, start, fed, tree)
-        else:
-            cross = *data["cross"], data["cross_bias"]
-            if tree is None:
-                slots = data["bias"].shape[1] // 2
-                bias = of_call(RelativeBiasOf(data["bias"], start), start, fed, slots)
-            else:
-                bias = of_tree(tree_bias(data["bias"], tree, start), start)
-        states = self.handed_on(self.layer(before, parts[0], *own, bias, cross))
+        cross = (*data["cross"], data["cross_bias"]) if self.config.cross else None
+        bias = self.decode_bias(data, start, fed, tree)
+
+        def attend(number: int, made: KeysValues) -> Any:
+            own[number] = update_cache(own[number], made, start)
+            return own[number], bias
+
+        states = self.through_layers(*self.fed_inputs(tokens, before), position, attend, cross)
         return self.all_logits(states, at, data["places"]), states, own
+
+    def fed_inputs(
+        self, tokens: Int[Array, "B T"], before: Float[Array, "B T D"]
+    ) -> tuple[Float[Array, "B T E"], Float[Array, "B T D"]]:
+        """What the first layer reads of tokens [B, T] and the states before them."""
+        return self.embed(tokens), before
+
+    def decode_bias(
+        self, data: dict[str, Any], start: Int[Array, " B"], fed: int, tree: Tree | None
+    ) -> AnyBias:
+        """The bias of `fed` tokens from slot `start` [B] on, the same in all layers."""
+        if not self.config.cross:
+            return self.own_bias(data["own"][0], start, fed, tree)
+        if tree is not None:
+            return of_tree(tree_bias(data["bias"], tree, start), start)
+        relative, slots = RelativeBiasOf(data["bias"], start), data["bias"].shape[1] // 2
+        return of_call(relative, start, fed, slots)
 
     def own_bias(
         self, own: KeysValues, start: Int[Array, " B"], fed: int, tree: Tree | None
@@ -185,19 +233,22 @@ class EagleModule(OnTargetModule[Config]):
         position = jnp.broadcast_to(jnp.arange(size), tokens.shape)
         relative = self.position_bias(np.minimum(distance, 0)) if self.config.cross else 0.0
         embedded, state = self.embed(tokens), self.fused(features)
-        keys, values, logits = [], [], []
+        made_so_far: list[list[KeysValues]] = [[] for _ in range(self.config.layers)]
+        logits = []
         for step in range(steps):
-            before = jnp.pad(state, ((0, 0), (1, 0), (0, 0)))[:, :-1]
-            q, k, v = self.layer.queries_keys_values(embedded, before, self.angles(position))
-            keys.append(k)
-            values.append(v)
             seen = [distance <= -step, *(distance == made - step for made in range(1, step + 1))]
             if not self.config.reads_first:
                 seen = [one & ((place > 0) | (distance == 0)) for one in seen]
             masks = [relative + np.where(one, 0.0, MASKED)[None] for one in seen]
             bias = jnp.concatenate(masks, axis=-1)[None].astype(jnp.float32)
-            memory = jnp.concatenate(keys, axis=2), jnp.concatenate(values, axis=2)
-            state = self.handed_on(self.layer(before, q, *memory, bias, cross))
+
+            def attend(number: int, made: KeysValues, bias: Any = bias) -> Any:
+                made_so_far[number].append(made)
+                parts = zip(*made_so_far[number], strict=True)
+                return [jnp.concatenate(part, axis=2) for part in parts], bias
+
+            before = jnp.pad(state, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+            state = self.through_layers(embedded, before, position, attend, cross)
             logits.append(self.drafted_logits(state))
         return logits
 
@@ -220,10 +271,6 @@ class Eagle(FeatureDrafter):
     @property
     def module(self) -> EagleModule:
         return EagleModule(self.config)
-
-    @property
-    def info(self) -> ModelInfo:
-        return dataclasses.replace(super().info, depth=1)
 
     def initialize_params(
         self, params: Params, layer: Params, basis: Float[Array, "E D"] | None
@@ -308,7 +355,7 @@ class Eagle(FeatureDrafter):
         before = jnp.where((earlier >= 0)[..., None], before, 0)
         step = tokens, before, data, start, at, tree
         logits, states, own = apply(self.module, "decode_step", params, *step)
-        data = {**data, "own": [own], "states": _put(data["states"], states, slots)}
+        data = {**data, "own": own, "states": _put(data["states"], states, slots)}
         return Output(logits, states), Cache(data, start + fed)
 
     def keep(self, cache: Cache, path: Int[Array, "B N"], count: Int[Array, " B"]) -> Cache:

@@ -34,7 +34,7 @@ def measured(steps: Iterable[Step], apart: int = 1) -> dict[str, tuple[jax.Array
     """Sum [] and count [] of every figure; needs the arrays of one step at a time.
 
     The next token of a draft is `apart` positions later: 1 if positions are those of tokens in the
-    text, 0 if each position belongs to one draft.
+    text, 0 if each position belongs to one draft; then later steps may lack the last drafts.
     """
     made, accepted, tokens, rounds = {}, None, jnp.int32(0), jnp.int32(0)
     for place, (hits, chance, mask) in enumerate(steps, start=1):
@@ -44,7 +44,7 @@ def measured(steps: Iterable[Step], apart: int = 1) -> dict[str, tuple[jax.Array
         if accepted is None:
             accepted, tokens, rounds = mask, count, count
         else:
-            accepted = shift_right(accepted, apart)
+            accepted = shift_right(accepted[:, : mask.shape[1]], apart)
         accepted = accepted & hits & mask
         tokens += jnp.sum(accepted)
     return {"tokens_0": (tokens, rounds), **made}

@@ -1,7 +1,8 @@
 """Weights of a draft's tokens by what the drafter itself says; no gradient goes through them.
 
 Lists have one array [B, N] for each token of drafts, in their order. The next token of a draft is
-`apart` places on: 1 where places are those of the tokens in the text, 0 where each is of one draft.
+`apart` places on: 1 where places are those of the tokens in the text, 0 where each is of one draft;
+then later arrays may lack the last drafts.
 Tokens outside of its mask neither count nor reduce the weights of others.
 """
 
@@ -27,6 +28,7 @@ def prefix_weights(
     reached = jnp.ones(acceptances[0].shape, jnp.float32)
     weights = []
     for accepted, mask in zip(acceptances, masks, strict=True):
+        reached = reached[:, : mask.shape[1]]
         weights.append(reached)
         accepted = jax.lax.stop_gradient(accepted)
         reached = shift_right(reached * jnp.where(mask, accepted, 1.0), apart)
@@ -44,11 +46,12 @@ def dpace_weights(
     products = []
     for chance, mask in zip(chances, masks, strict=True):
         smooth = (1.0 - alpha) * jax.lax.stop_gradient(chance) + alpha
-        reached = reached * jnp.where(mask, smooth, 1.0)
+        reached = reached[:, : mask.shape[1]] * jnp.where(mask, smooth, 1.0)
         products.append(jnp.where(mask, reached, 0.0))
         reached = shift_right(reached, apart)
     weights, after = [], jnp.zeros_like(reached)
     for product in reversed(products):
-        after = product + shift_left(after, apart)
+        lacking = product.shape[1] - after.shape[1]
+        after = product + shift_left(jnp.pad(after, ((0, 0), (0, lacking))), apart)
         weights.append(after)
     return weights[::-1]

@@ -54,6 +54,8 @@ SHAPES = {  # other than those of the examples
     "dflash tree": {"widths": (2, 2)},
     "dflash nodes": {"nodes": 5, "widths": (3, 2)},
     "dflash best": {"nodes": 6, "length": 3},
+    "p_eagle tree": {"widths": (2, 2)},
+    "p_eagle best": {"nodes": 6, "length": 3},
     "dspark tree": {"widths": (2, 2)},
     "dspark nodes": {"nodes": 5, "widths": (3, 2)},
     "bigram tree": {"widths": (2, 2)},
@@ -121,8 +123,8 @@ LIKE_OTHERS = {  # drafters whose drafts are made, and judged, as those of one t
     "bigram", "bigram tree", "cascade", "cascade tree", "dflash", "dflash nodes", "eagle",
     "eagle tree", "early_exit", "hydra", "hydra tree", "max_gram", "medusa chain",
     "medusa chain on target", "medusa on target", "medusa nodes", "neural nodes",
-    "prompt_lookup tree", "repeated_bigram nodes", "repeated_bigram tree", "suffix", "suffix tree",
-    "unigram", "unigram tree", "uniform",
+    "p_eagle best", "p_eagle tree", "prompt_lookup tree", "repeated_bigram nodes",
+    "repeated_bigram tree", "suffix", "suffix tree", "unigram", "unigram tree", "uniform",
 }  # fmt: skip
 
 

@@ -39,11 +39,19 @@ ENCODERS = (
     "t5gemma", "t5gemma2", "umt5",
 )  # fmt: skip
 OTHER_POSITIONS = ("gpt2", "opt", "opt_350m")
-SHAPES = {"eagle": {"draft_vocab_size": 60}, "dflash": {"draft_vocab_size": 60, "block_size": 3}}
+SHAPES = {
+    "eagle": {"draft_vocab_size": 60},
+    "p_eagle": {"draft_vocab_size": 60},
+    "dflash": {"draft_vocab_size": 60, "block_size": 3},
+}
 STRATEGIES = {
     "eagle": (
         specjax.strategy(drafter="eagle", length=3),
         specjax.strategy(drafter="eagle", widths=(3, 2)),
+    ),
+    "p_eagle": (
+        specjax.strategy(drafter="p_eagle", length=2),
+        specjax.strategy(drafter="p_eagle", widths=(3, 2)),
     ),
     "dflash": (specjax.strategy(drafter="dflash", length=2),),
 }
@@ -74,7 +82,7 @@ def written(family: str, strategy: Strategy, drafter: LoadedModel | None = None)
 
 def shaped(family: str, kind: str, **shape) -> LoadedModel:
     """A drafter of the target's own shape as far as nothing else is said."""
-    words = {"model_type": kind, **SHAPES[kind.partition("_")[0]], **shape}
+    words = {"model_type": kind, **SHAPES[kind.rpartition("_")[0]], **shape}
     of_target = target(family).model
     ends = {"eos_token_id": of_target.info.eos[0], "pad_token_id": of_target.info.pad}
     model = make_model_shape(
@@ -85,7 +93,7 @@ def shaped(family: str, kind: str, **shape) -> LoadedModel:
 
 def trained(family: str, start: LoadedModel, outputs: list[list[int]]) -> LoadedModel:
     """The drafter behind some steps on what the target says."""
-    kind = start.model.config.family.partition("_")[0]
+    kind = start.model.config.family.rpartition("_")[0]
     objective, of_target = OBJECTIVES[kind].cls(**OBJECTIVES[kind].example), target(family)
     start = adopt_target(start, of_target, map(np.array, outputs))
     subject = make_subject(objective, start, 0)
@@ -115,7 +123,7 @@ def test_a_drafter_is_trained_kept_and_writes_the_targets_own_tokens(family, kin
     baseline = texts(written(family, autoregressive()))
     assert max(map(len, baseline)) == LIMIT
     drafter = kept(trained(family, shaped(family, kind), baseline), tmp_path / "drafter")
-    for strategy in STRATEGIES[kind.partition("_")[0]]:
+    for strategy in STRATEGIES[kind.rpartition("_")[0]]:
         found = written(family, strategy, drafter)
         assert texts(found) == baseline
         assert np.sum(found.trace.accepted) > 3

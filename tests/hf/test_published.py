@@ -73,7 +73,7 @@ REFUSED = [
     ("eagle3", {"bias": True}, "bias is True; it must be false"),
     ("eagle3", {"model_type": "deepseek_v3"}, "model_type is 'deepseek_v3'; it must be one of lla"),
     ("eagle3", {"medusa_num_heads": 4}, "medusa_num_heads is 4: a model with Medusa's heads in it"),
-    ("eagle3", {"parallel_drafting": True}, "parallel_drafting is True: a drafter .* P-EAGLE"),
+    ("eagle3", {"parallel_drafting": True}, "mask_token_id is None; it must be an id from 0 to 95"),
     ("eagle3", {"draft_vocab_size": 97}, "draft_vocab_size is 97; it must be at most vocab_size"),
     ("eagle3", {"use_sliding_window": True}, "use_sliding_window is True; it must be false"),
     ("eagle3", {"rope_scaling": {"type": "mrope"}}, "rope_type is 'mrope'"),

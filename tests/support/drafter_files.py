@@ -149,6 +149,17 @@ def _two_layers(config: Mapping[str, Any]) -> Shapes:
     return _first_layer(config) | _named(second, "layers.1.")
 
 
+def _p_eagle(config: Mapping[str, Any]) -> Shapes:
+    layer = layer_words(config)
+    shapes = _first_layer(config) | {"mask_hidden": (1, 1, 3 * layer["hidden_size"])}
+    plain = _layer(layer, layer["hidden_size"]) | {"input_layernorm": (layer["hidden_size"],)}
+    if layer.get("model_type") == "qwen3":
+        plain |= _norms(layer)
+    for number in range(1, layer["num_hidden_layers"]):
+        shapes |= _named(plain, f"layers.{number}.")
+    return shapes
+
+
 def _eagle1(config: Mapping[str, Any]) -> Shapes:
     """Of EAGLE-1 and 2: a layer without a norm of its input, and what fuses state and token."""
     hidden = config["hidden_size"]
@@ -237,6 +248,7 @@ SHAPES = {
     "layers.0": _first_layer,
     "model.layers.0": _first_layer,
     "two layers": _two_layers,
+    "p_eagle": _p_eagle,
     "eagle1": _eagle1,
     "dflash": _dflash,
     "dspark": _dspark,
@@ -249,5 +261,11 @@ SHAPES = {
 BLOCKS = "dflash", "dspark", "domino", "dflash2"
 """Layouts of blocks."""
 
-EAGLE3 = {"midlayer": "", "layers.0": "", "two layers": "", "model.layers.0": "model."}
+EAGLE3 = {
+    "midlayer": "",
+    "layers.0": "",
+    "two layers": "",
+    "p_eagle": "",
+    "model.layers.0": "model.",
+}
 """Layouts of EAGLE-3, and what all names begin with."""

@@ -19,6 +19,7 @@ from specjax.models.correction import Correction
 from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
 from specjax.models.eagle import Eagle, EagleCausalConfig, EagleT5Config
 from specjax.models.on_target import Cross, FeatureDrafter
+from specjax.models.p_eagle import PEagle, PEagleCausalConfig, PEagleT5Config
 from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
 
@@ -37,6 +38,7 @@ CORRECTIONS = {
 """Of blocks, one of each kind."""
 SHAPES: dict[Kind, tuple[type, type, int, dict[str, int]]] = {
     Eagle: (EagleT5Config, EagleCausalConfig, 1, {}),
+    PEagle: (PEagleT5Config, PEagleCausalConfig, 2, {}),
     DFlash: (DFlashT5Config, DFlashCausalConfig, 2, BLOCK),
 }
 """Shapes for T5 and for others, layers, and what else a shape says."""

@@ -15,6 +15,7 @@ from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import corrections
 from specjax.hf.families.causal import FIELDS, LAYER, Decoder
 from specjax.hf.families.dflash import BLOCK, LAYERS, layers_read, published_layers
+from specjax.hf.families.eagle3_fields import is_p_eagle
 from specjax.hf.families.family import Tensors, nest_modules
 from specjax.hf.families.generation import GENERATION
 from specjax.hf.families.layer_types import KINDS, WINDOWS, windows_of
@@ -146,7 +147,7 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
 
     @classmethod
     def claims(cls, hf: Mapping[str, Any]) -> bool:
-        if TYPE in hf:
+        if TYPE in hf or is_p_eagle(hf):
             return False
         return "dflash_config" in hf or hf.get("architectures") in [[one] for one in ARCHITECTURES]
 

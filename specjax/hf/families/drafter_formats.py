@@ -6,17 +6,18 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from specjax.hf.families.eagle3_fields import is_p_eagle
 from specjax.hf.families.schema import format_value
 from specjax.hf.families.speculators import TYPE
 
-READ = "EAGLE-3, DFlash, DSpark, DFlash 2, Domino and Medusa's heads"
+READ = "EAGLE-3, P-EAGLE, DFlash, DSpark, DFlash 2, Domino and Medusa's heads"
 
 ARCHITECTURES = {
     r"(?!Qwen3DSparkModel|DSpark(DraftModel|Speculator)).*DSpark.*": "DSpark with the layers of"
     " another model",
     r".*JetSpec.*": "JetSpec",
     r"DFlash(?!2?DraftModel|Speculator).+": "DFlash with the layers of another model",
-    r".*P-?Eagle.*": "P-EAGLE",
+    r"(?!Specjax|PEagleDraftModel|PEagleSpeculator).*P-?Eagle.*": "P-EAGLE with other layers",
     r"Eagle3Deep[Ss]eek\w*": "EAGLE-3 with multi-head latent attention",
     r"(LlamaForCausalLM|Qwen2ForCausalLM|MistralForCausalLM)Eagle": "EAGLE-1 or EAGLE-2",
     r"Eagle(Llama|MiniCPM|Mistral|Cohere|Deepseek)\w*|EAGLEModel": "EAGLE-1 or EAGLE-2",
@@ -28,11 +29,10 @@ ARCHITECTURES = {
 }
 """Names of classes in `architectures`, as patterns."""
 
-SPECULATORS_READ = ("eagle3", "dflash", "dspark", "dflash2")
+SPECULATORS_READ = ("eagle3", "peagle", "dflash", "dspark", "dflash2")
 """Values of `speculators_model_type` that a family claims."""
 
 SPECULATORS = {
-    "peagle": "P-EAGLE",
     "mtp": "multi-token prediction (MTP)",
     "eagle": "EAGLE-1 or EAGLE-2",
     "mlp": "MLPSpeculator",
@@ -89,7 +89,8 @@ def _formats(hf: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
         for pattern, name in named.items():
             if re.fullmatch(pattern, str(hf.get(field))):
                 yield field, hf[field], name
-    yield from _given(hf, FIELDS)
+    if not is_p_eagle(hf):
+        yield from _given(hf, FIELDS)
 
 
 def _given(fields: Mapping[str, Any], named: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:

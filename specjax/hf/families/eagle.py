@@ -1,4 +1,4 @@
-"""Feature drafters of one layer in words like Hugging Face's: what they read, and their layer."""
+"""Feature drafters of EAGLE-3's kind in words like Hugging Face's: what they read, their layers."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ WORDS = on_target.WORDS | {
 }
 
 _MODULES = (
-    *("embedding_norm", "state_norm", "ff_norm", "cross_norm"),
+    *("embedding_norm", "state_norm", "attention_norm", "ff_norm", "cross_norm"),
     *(f"{kind}.{w}" for kind in ("attention", "cross_attention") for w in "qkvo"),
     *(f"ff.{w}" for w in ("gate", "up", "down")),
 )
 
 
-class _OneLayer(OnTargetFamily):
+class _OnStates(OnTargetFamily):
     """Shared parts of both kinds."""
 
     model = Eagle
@@ -52,6 +52,7 @@ class _OneLayer(OnTargetFamily):
         **on_target.TENSORS,
         "feature_norms_{}": "feature_norms.{}",
         **{f"layer.{name}": f"layer.{name}" for name in _MODULES},
+        **{f"layers_{{}}.{name}": f"layers.{{}}.{name}" for name in _MODULES},
     }
 
     def layers_read(self, depth: int) -> list[int]:
@@ -66,20 +67,19 @@ class _OneLayer(OnTargetFamily):
 
 
 @FAMILIES.register("eagle_t5")
-class EagleT5Family(_OneLayer, OnT5, T5Family[EagleT5Config]):
+class EagleT5Family(_OnStates, OnT5, T5Family[EagleT5Config]):
     """Feature drafters of targets with an encoder, with attention to its states."""
 
     shape = EagleT5Config
     schema = T5Family.schema.changed(**FIELDS, **DETAILS)
     words: ClassVar[dict[str, str]] = T5Family.words | WORDS
-    constants: ClassVar[dict[str, Any]] = {"num_decoder_layers": 1}
 
     def given_by(self, target: LanguageModel) -> dict[str, Any]:
         return super().given_by(target) | {"num_decoder_layers": 1}
 
 
 @FAMILIES.register("eagle_llama")
-class EagleLlama(_OneLayer, OnLlama, Llama[EagleCausalConfig]):
+class EagleLlama(_OnStates, OnLlama, Llama[EagleCausalConfig]):
     """Feature drafters of decoder-only targets with rotary positions."""
 
     shape = EagleCausalConfig

@@ -19,13 +19,15 @@ from specjax.hf.families import speculators
 from specjax.hf.families.causal import ATTENTION, FEED_FORWARD, Decoder
 from specjax.hf.families.eagle3_fields import (
     COUNTS,
+    EAGLE3,
     LAYER,
     NESTED,
     NORMS,
     PLAIN,
-    TELLING,
     VOCABULARIES,
     equal,
+    is_eagle3,
+    is_p_eagle,
 )
 from specjax.hf.families.family import Stored, Tensors, nest_modules
 from specjax.hf.families.generation import GENERATION
@@ -73,7 +75,7 @@ def layers_after(ids: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(number + shift for number in ids))
 
 
-class _Published(Decoder[EagleCausalConfig]):
+class Published(Decoder[EagleCausalConfig]):
     """Shared parts of both layouts."""
 
     model, shape = Eagle, EagleCausalConfig
@@ -81,11 +83,19 @@ class _Published(Decoder[EagleCausalConfig]):
     ignored = r"t2d|d2t|(.*\.)?rotary_emb\.inv_freq"
     family: ClassVar[str]
     block: ClassVar[str]
-    """Of the layer's tensors."""
+    """Of the first layer's tensors."""
+
+    def count_layers(self, layer: Mapping[str, Any]) -> int:
+        """Layers of a drafter with checked fields of a `layer`."""
+        return 1
+
+    def own_attributes(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Attributes of shapes of this kind only, of checked `fields`."""
+        return {}
 
     def drafter(
         self, fields: dict[str, Any], layer: dict[str, Any], qk_norm: bool, dtype: Any
-    ) -> EagleCausalConfig:
+    ) -> Any:
         """The shape of checked `fields` and those of its `layer`.
 
         The target sets the end tokens: special tokens in published files are often wrong.
@@ -97,7 +107,7 @@ class _Published(Decoder[EagleCausalConfig]):
         features = layers_after(ids) if ids else ()
         target = fields["target_hidden_size"] or width
         made = self.build(
-            layer | {"num_hidden_layers": 1},
+            layer | {"num_hidden_layers": self.count_layers(layer)},
             {"model_type": self.family},
             None,
             dtype,
@@ -111,13 +121,15 @@ class _Published(Decoder[EagleCausalConfig]):
             feature_norms=_feature_norms(fields, len(features) or USUAL),
             normed_residual=fields["norm_before_residual"],
             normed_states=fields["norm_output"],
+            **self.own_attributes(layer | fields),
         )
         refuse_rotation(get_rope(made))
         return made
 
     def of_stored(self, config: EagleCausalConfig, tensors: Collection[str]) -> EagleCausalConfig:
-        second = next((name for name in sorted(tensors) if name.startswith("layers.1.")), None)
-        if second:
+        after = f"layers.{config.num_layers}."
+        second = next((name for name in sorted(tensors) if name.startswith(after)), None)
+        if second and config.num_layers == 1:
             raise ValueError(
                 f"num_hidden_layers is above 1: it has the tensor {second!r}, and drafters of"
                 " several layers are not supported"
@@ -183,17 +195,11 @@ def _wider(config: EagleCausalConfig) -> int | None:
 
 
 @FAMILIES.register("eagle3")
-class Eagle3(_Published):
+class Eagle3(Published):
     """EAGLE-3 drafters of SafeAILab, SpecForge, AngelSlim, nebius and Model Optimizer."""
 
     family = "eagle3"
     block = "midlayer"
-    architectures: ClassVar[tuple[str, ...]] = (
-        "LlamaForCausalLMEagle3",
-        "Eagle3LlamaForCausalLM",
-        "EAGLE3LlamaForCausalLM",
-        "LlamaEagle3DraftModel",
-    )
     schema = Schema(
         LAYER
         | NORMS
@@ -216,13 +222,7 @@ class Eagle3(_Published):
 
     @classmethod
     def claims(cls, hf: Mapping[str, Any]) -> bool:
-        named = hf.get("architectures") or []
-        if not isinstance(named, list):
-            return False
-        if any(one in cls.architectures for one in named):
-            return True
-        plain = hf.get("model_type") in list(PLAIN) and all(one in PLAIN.values() for one in named)
-        return plain and any(field in hf for field in TELLING)
+        return is_eagle3(hf) and not is_p_eagle(hf)
 
     def named(self, tensor: str) -> str:
         """The name in SafeAILab's layout; Model Optimizer's layer is `layers.0`."""
@@ -242,7 +242,7 @@ class Eagle3(_Published):
 
     def config_to_hf(self, config: EagleCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         words, ends = self.layer_to_hf(config)
-        words |= {"architectures": list(self.architectures[:1])}
+        words |= {"architectures": list(EAGLE3[:1])}
         words |= {"draft_vocab_size": config.draft_vocab}
         # SpecForge reads its own word `norm_output` otherwise where it is false.
         words |= {name: True for name, on in _norms_to_hf(config).items() if on}
@@ -255,11 +255,14 @@ class Eagle3(_Published):
 
 
 @FAMILIES.register("eagle3_speculators")
-class Eagle3Speculators(_Published):
+class Eagle3Speculators(Published):
     """EAGLE-3 drafters in the layout of vLLM's speculators."""
 
     family = "eagle3_speculators"
     block = "layers.0"
+    kind: ClassVar[str] = "eagle3"
+    """What speculators call it."""
+
     schema = Schema(
         NORMS
         | COUNTS
@@ -296,7 +299,7 @@ class Eagle3Speculators(_Published):
         del layer["architectures"]
         words = {
             "architectures": ["Eagle3DraftModel"],
-            "speculators_model_type": "eagle3",
+            "speculators_model_type": self.kind,
             "draft_vocab_size": config.draft_vocab,
             "target_hidden_size": _wider(config),
             "eagle_aux_hidden_state_layer_ids": list(config.features) or None,
@@ -304,7 +307,7 @@ class Eagle3Speculators(_Published):
             "tie_word_embeddings": False,
             "transformer_layer_config": layer,
             "speculators_config": speculators.describe_proposal(
-                "eagle3", SPECULATED, config.target_name
+                self.kind, SPECULATED, config.target_name
             ),
         }
         return words | _norms_to_hf(config), ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from specjax.hf.families import causal
@@ -72,3 +73,36 @@ VOCABULARIES = "draft_vocab_size", "truncated_vocab_size"
 
 TELLING = *VOCABULARIES, "eagle_config"
 """Fields that no model has, and a drafter of a plain name."""
+
+EAGLE3 = (
+    "LlamaForCausalLMEagle3",
+    "Eagle3LlamaForCausalLM",
+    "EAGLE3LlamaForCausalLM",
+    "LlamaEagle3DraftModel",
+)
+"""Classes of EAGLE-3 drafters."""
+
+P_EAGLE = "PEagleDraftModel"
+"""SpecForge's class of P-EAGLE drafters; other files name one of EAGLE-3's."""
+
+MASKS = "mask_token_id", "pard_token", "ptd_token_id"
+"""Fields with the token that masks are, any of which vLLM reads of a P-EAGLE drafter."""
+
+
+def is_eagle3(hf: Mapping[str, Any]) -> bool:
+    """Whether a configuration is of an EAGLE-3 drafter, or of a P-EAGLE one under its name."""
+    named = hf.get("architectures") or []
+    if not isinstance(named, list):
+        return False
+    if any(one in EAGLE3 for one in named):
+        return True
+    plain = hf.get("model_type") in list(PLAIN) and all(one in PLAIN.values() for one in named)
+    return plain and any(field in hf for field in TELLING)
+
+
+def is_p_eagle(hf: Mapping[str, Any]) -> bool:
+    """Whether a configuration is of a P-EAGLE drafter in the layout of SpecForge."""
+    if hf.get("architectures") == [P_EAGLE] and "speculators_model_type" not in hf:
+        return True
+    told = any(hf.get(field) not in (None, False) for field in ("parallel_drafting", *MASKS))
+    return told and is_eagle3(hf)
