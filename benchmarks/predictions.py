@@ -34,7 +34,7 @@ from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.model_costs import label
 from specjax.experiments.decode.pricing import Pricing
-from specjax.experiments.decode.records import Measured, Prices, loop_seconds_per_token
+from specjax.experiments.decode.records import Prices, StrategyMeasurement, loop_seconds_per_token
 from specjax.experiments.decode.results import find_baseline, price_work
 from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.strategies import BASELINE
@@ -122,7 +122,7 @@ def make_config(
 
 def run(
     job: Session, priced_batches: list[Batch], batches: list[Batch]
-) -> tuple[dict[str, Measured], Prices]:
+) -> tuple[dict[str, StrategyMeasurement], Prices]:
     """Decodes `batches` by all strategies, among short decodes of the others that price rounds."""
     shapes = {batch.shape: batch for batch in (*priced_batches, *batches)}
     decode.warm_up(job, list(shapes.values()))
@@ -132,7 +132,9 @@ def run(
     return measured, pricing.prices()
 
 
-def figures(job: Session, measured: Mapping[str, Measured], prices: Prices) -> dict[str, Any]:
+def figures(
+    job: Session, measured: Mapping[str, StrategyMeasurement], prices: Prices
+) -> dict[str, Any]:
     """By strategy that drafts: measured and predicted speedups of the decode loop."""
     found = {}
     for name, strategy in job.strategies.items():
@@ -158,7 +160,11 @@ def figures(job: Session, measured: Mapping[str, Measured], prices: Prices) -> d
 
 
 def probe_of(
-    job: Session, name: str, measured: Mapping[str, Measured], prices: Prices, shorter: Probe | None
+    job: Session,
+    name: str,
+    measured: Mapping[str, StrategyMeasurement],
+    prices: Prices,
+    shorter: Probe | None,
 ) -> Probe:
     """Rounds of a strategy with the speedup that its priced rounds give."""
     strategy = job.strategies[name]
@@ -174,7 +180,7 @@ def add_other_lengths(
     job: Session,
     family: Family,
     priced: Sequence[int],
-    measured: Mapping[str, Measured],
+    measured: Mapping[str, StrategyMeasurement],
     prices: Prices,
     found: dict[str, Any],
 ) -> None:

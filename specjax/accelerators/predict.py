@@ -41,7 +41,7 @@ class Share:
         whole = transformer_shape(self.model).layers
         caches = sum(part_shape(self.model, call).layers / whole for call in calls) * self.cache
         turns = sum(not (call.resume_from or call.read_out) for call in calls)
-        return self.weights.of(turns) + caches + sum(map(self.expert_bytes, calls))
+        return self.weights.count_bytes(turns) + caches + sum(map(self.expert_bytes, calls))
 
     def expert_bytes(self, call: Call) -> float:
         """Expected bytes of experts that a call reads."""

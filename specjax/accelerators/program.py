@@ -48,7 +48,7 @@ class WeightReads:
     once: int  # in a round, outside of the loops in it
     turn: int  # in a turn of its loop that reads most
 
-    def of(self, calls: int) -> int:
+    def count_bytes(self, calls: int) -> int:
         """Bytes in a round with `calls` calls of the model, the first one outside of the loop."""
         return self.once + self.turn * (calls - (self.once > 0))
 

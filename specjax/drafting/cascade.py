@@ -1,10 +1,10 @@
 """Cascades: drafters made of drafters, for any depth.
 
 Chen et al., "Cascade Speculative Drafting for Even Faster LLM Inference" (2024), Algorithm 1
-(docs/methods/cascade.md). `Reviewed` is its recursion: a model reviews what its inner drafter
-proposes and returns the result as a draft. `Horizontal` is its inner loop: one drafter after
-another extends the draft. Both draft on a tentative prefix and rewind the caches of the models
-below them. `matrix.py` builds cascades from the two.
+(docs/methods/cascade.md). `ReviewedDrafter` is its recursion: a model reviews what its inner
+drafter proposes and returns the result as a draft. `Horizontal` is its inner loop: one drafter
+after another extends the draft. Both draft on a tentative prefix and rewind the caches of the
+models below them. `matrix.py` builds cascades from the two.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ INNER, REVIEW = 0, 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Reviewed(Drafter):
+class ReviewedDrafter(Drafter):
     """The drafts of `inner`, reviewed by the model called `model`.
 
     A draft is the accepted tokens and the model's own next token, drawn from the distribution that

@@ -20,7 +20,7 @@ from specjax.contracts.fields import MOST_DRAFTED
 from specjax.contracts.registry import DRAFTERS
 from specjax.contracts.rows import Caches
 from specjax.contracts.spec import Spec
-from specjax.drafting.cascade import LAG, Horizontal, Reviewed, Stage
+from specjax.drafting.cascade import LAG, Horizontal, ReviewedDrafter, Stage
 from specjax.drafting.copying import PromptLookup
 from specjax.drafting.nothing import Nothing
 from specjax.models.base import PromptReading
@@ -96,7 +96,7 @@ class Cascade(Drafter):
             return DRAFTERS[name].cls(length=tokens)
         lenient = self.lenience and Lenient(self.lenience, relative=True)
         rule = lenient or SpeculativeSampling()
-        return Reviewed(name, self._reviewed(column + 1), rule, self._lag(column))
+        return ReviewedDrafter(name, self._reviewed(column + 1), rule, self._lag(column))
 
     def _tree(self, levels: int) -> Drafter:
         if self.drafters[-1] == "prompt_lookup":

@@ -11,7 +11,7 @@ from flax import struct
 
 from specjax.contracts.drafter import Memory
 from specjax.drafting.adaptive_length import Running
-from specjax.drafting.online import Learned
+from specjax.drafting.online import LearnedBias
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ProposerMemory(struct.PyTreeNode):
 
     own: Memory  # of the proposer
     seen: Running | None  # of acceptance, for adaptive lengths
-    learned: Learned | None  # of the target, for online adaptation
+    learned: LearnedBias | None  # of the target, for online adaptation
 
 
 NOTHING = ProposerMemory((), None, None)

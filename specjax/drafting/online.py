@@ -111,13 +111,13 @@ def check_online(values: Mapping[str, Any]) -> None:
         raise ValueError(f"{DIVERGENCE} needs {RATE}, without which nothing is learned")
 
 
-class Learned(struct.PyTreeNode):
+class LearnedBias(struct.PyTreeNode):
     """The learned bias of every row, and its draft distributions of the last round."""
 
     bias: jax.Array  # [B, V] float32, added to the drafter's logits
     drafted: jax.Array  # [B, K, V] float32: plain probabilities, the bias included
 
-    def after(self, outcome: Outcome, divergence: str) -> Learned:
+    def after(self, outcome: Outcome, divergence: str) -> LearnedBias:
         """Takes a step for the tested positions of a round and ignores the others.
 
         After a rejected token the target has read a text that it did not write.
@@ -132,9 +132,9 @@ class Learned(struct.PyTreeNode):
         return self.replace(bias=self.bias - outcome.context.options.numbers[RATE] * step)
 
 
-def empty_learned(rows: int, width: int, vocabulary: int) -> Learned:
+def empty_learned(rows: int, width: int, vocabulary: int) -> LearnedBias:
     """The state before the first round of drafts of up to `width` tokens."""
-    return Learned(
+    return LearnedBias(
         jnp.zeros((rows, vocabulary), jnp.float32),
         jnp.zeros((rows, width, vocabulary), jnp.float32),
     )

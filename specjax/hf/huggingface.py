@@ -329,7 +329,7 @@ def _locate_description(name: str | Path) -> Path | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Described:
+class GenerationDescription:
     """Generation fields of a checkpoint without its weights."""
 
     generation: Mapping[str, Any]
@@ -342,7 +342,7 @@ def describe_generation(
     *,
     ignore_generation_config: bool = False,
     generation: Mapping[str, Any] | None = None,
-) -> Described:
+) -> GenerationDescription:
     """The generation fields of a directory or hub id, as far as `describe` reads them.
 
     Raises:
@@ -356,8 +356,8 @@ def describe_generation(
         family = _family(repr(str(name)), SHAPES[str(name)])
         changes = change_generation({}, None, request.changes, family.generation_fields)
         known = {} if request.ignored else generation_fields(*changes)
-        return Described(known, None, False)
-    return Described(read_generation(path, request), path, path == expand_path(name))
+        return GenerationDescription(known, None, False)
+    return GenerationDescription(read_generation(path, request), path, path == expand_path(name))
 
 
 def save(

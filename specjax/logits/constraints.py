@@ -16,7 +16,7 @@ from specjax.models.base import LanguageModel
 
 @PROCESSORS.register("forced_bos_token_id", example={"forced_bos_token_id": 3})
 @dataclasses.dataclass(frozen=True)
-class ForcedFirst(LogitsProcessor):
+class ForcedFirstToken(LogitsProcessor):
     """Forces the token after a one-token text, as the language after the start token."""
 
     forced_bos_token_id: str = fields.integer(
@@ -38,7 +38,7 @@ class ForcedFirst(LogitsProcessor):
 
 @PROCESSORS.register("forced_eos_token_id", example={"forced_eos_token_id": (1,)})
 @dataclasses.dataclass(frozen=True)
-class ForcedLast(LogitsProcessor):
+class ForcedLastToken(LogitsProcessor):
     """Forces one of these tokens, equally probable, at the row's last position."""
 
     forced_eos_token_id: tuple[int, ...] = fields.tokens(help="the token at the length limit")
@@ -80,7 +80,7 @@ class SuppressedTokens(LogitsProcessor):
 
 @PROCESSORS.register("begin_suppress_tokens", example={"begin_suppress_tokens": (2, 1)})
 @dataclasses.dataclass(frozen=True)
-class SuppressedFirst(LogitsProcessor):
+class SuppressedFirstTokens(LogitsProcessor):
     """Forbids tokens at the first position; after a forced first token, at the second."""
 
     begin_suppress_tokens: tuple[int, ...] = fields.tokens(help="tokens that are not written first")
@@ -95,7 +95,7 @@ class SuppressedFirst(LogitsProcessor):
     def bind_model(
         self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
     ) -> LogitsProcessor:
-        forced = any(isinstance(other, ForcedFirst) for other in others)
+        forced = any(isinstance(other, ForcedFirstToken) for other in others)
         return dataclasses.replace(self, forced=forced)
 
     def adjust(self, logits: jax.Array, positions: Positions, rows: Any) -> jax.Array:

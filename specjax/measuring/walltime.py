@@ -21,7 +21,7 @@ def can_be_priced(decoder: Decoder) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Priced:
+class PricedStrategy:
     """A strategy's decodes, the cost of its calls, and the price of its rounds if they have one."""
 
     costs: Costs
@@ -39,7 +39,7 @@ class Priced:
 
 
 def predict_speedups(
-    statistics: Statistics, own: Priced, base: Priced, measured: float
+    statistics: Statistics, own: PricedStrategy, base: PricedStrategy, measured: float
 ) -> dict[str, Any]:
     """Predicted speedups, the measured speedup of the decode loop, and how rounds were priced.
 
@@ -82,13 +82,13 @@ UNPRICED = (
 """Unknown figures of strategies that are not `can_be_priced`."""
 
 
-def _in_place(own: Priced, base: Priced) -> float | None:
+def _in_place(own: PricedStrategy, base: PricedStrategy) -> float | None:
     """The speedup by rounds priced in place; None if either side has no price."""
     took, baseline = own.milliseconds_per_token, base.milliseconds_per_token
     return baseline / took if took and baseline and took > 0 else None
 
 
-def time_spent(own: Priced, total: float, fixed: float) -> dict[str, float | None]:
+def time_spent(own: PricedStrategy, total: float, fixed: float) -> dict[str, float | None]:
     """Seconds of `total` in calls of the target and of the drafter, and the remainder.
 
     Calls of each width times their cost when timed alone; `fixed` is what the texts cost once. The

@@ -28,7 +28,7 @@ class SelectedMemory(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Selected(Arms):
+class SelectedArms(Arms):
     """Drafts each whole text with the arm that `chooser` selects.
 
     Models that only other arms use do not read the row's prompt, unless its batch needs them. A
@@ -103,7 +103,7 @@ class Selected(Arms):
 class Only(Drafter):
     """A single arm, with the memory of all arms."""
 
-    of: Selected
+    of: SelectedArms
     index: int
 
     @property

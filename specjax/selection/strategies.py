@@ -9,8 +9,8 @@ from specjax.decoding.strategy import DRAWN, Strategy, drawing_fields
 from specjax.selection import switching
 from specjax.selection.arms import Arm, Arms
 from specjax.selection.choosing import POLICY, Chooser, Logits
-from specjax.selection.selected import Selected
-from specjax.selection.switched import Switched
+from specjax.selection.selected import SelectedArms
+from specjax.selection.switched import SwitchedArms
 from specjax.verification.fitted import FittedReader, list_doubling_widths
 from specjax.verification.whole import WholeReader
 
@@ -23,7 +23,7 @@ def make_selected(arms: Mapping[str, Strategy], chooser: Chooser) -> Strategy:
     Raises:
       ValueError: when the arms cannot be combined.
     """
-    made = Selected(_arms(arms), chooser)
+    made = SelectedArms(_arms(arms), chooser)
     widths = {width for arm in arms.values() for width in arm.target_widths}
     return _of(made, arms, _numbers(arms), widths)
 
@@ -59,7 +59,7 @@ def make_switched(
     members = _arms(arms)
     longest = max(arm.drafter.spec.width for arm in members)
     lengths = tuple(sorted(lengths or list_doubling_widths(longest)))
-    made = Switched(members, lengths, bandit == switching.THOMPSON, logits, table)
+    made = SwitchedArms(members, lengths, bandit == switching.THOMPSON, logits, table)
     widths = {length for _, length in made.choices}
     widths |= {0 for drafter in made.drafters if not drafter.spec.always}
     own = {switching.COSTS: tuple(map(float, costs)), **switching.DEFAULTS, **numbers}

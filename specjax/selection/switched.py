@@ -32,7 +32,7 @@ class SwitchedMemory(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Switched(Arms):
+class SwitchedArms(Arms):
     """Chooses the arm and draft length of highest expected speed at every round (`switching`).
 
     A draft may have any of `lengths` up to its arm's width. `thompson` samples noise instead of

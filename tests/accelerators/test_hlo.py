@@ -145,8 +145,8 @@ def test_reads_leave_out_lookups_and_what_is_in_fast_memory() -> None:
     """The target's kernel is read by the product and by the move to fast memory."""
     found = audit_program(TEXT).weights
     assert found == {"target": WeightReads(512, 0), "drafter": WeightReads(0, 256)}
-    assert found["target"].of(3) == 512 and found["drafter"].of(3) == 768
-    assert WeightReads(100, 10).of(4) == 130
+    assert found["target"].count_bytes(3) == 512 and found["drafter"].count_bytes(3) == 768
+    assert WeightReads(100, 10).count_bytes(4) == 130
 
 
 def test_a_text_that_is_no_program_is_refused() -> None:

@@ -39,8 +39,8 @@ from specjax.sampling import make_sampling
 from specjax.selection import switching
 from specjax.selection.arms import Arm
 from specjax.selection.choosing import ByChance
-from specjax.selection.selected import Selected
-from specjax.selection.switched import Switched
+from specjax.selection.selected import SelectedArms
+from specjax.selection.switched import SwitchedArms
 from specjax.training.ngram import fit
 from specjax.verification.fitted import FittedReader
 from specjax.verification.lenient import Lenient
@@ -137,7 +137,7 @@ STRATEGIES = {
         Cascade(("drafter", "bigram"), ((3, 0), (0, 2)), branches=3), temperature=1.0
     ),
     "selected": Strategy(
-        Selected(
+        SelectedArms(
             (
                 Arm("small", Neural(3), WholeReader()),
                 Arm("exit", EarlyExit(2, exit=1), ResumedReader(1)),
@@ -148,7 +148,7 @@ STRATEGIES = {
         reader=FittedReader((2, 3)),
     ),
     "switched": Strategy(
-        Switched(
+        SwitchedArms(
             (
                 Arm("none", Nothing(), WholeReader()),
                 Arm("small", Neural(3), WholeReader()),
@@ -292,7 +292,7 @@ def test_a_reviewer_trusts_no_slot_of_a_token_that_it_dropped():
     """Nobody else rewinds what drafted for it: the target is its twin and lets all of it stand."""
     models = (("target", TARGET), ("drafter", TARGET), ("little", LITTLE))
     params = weights() | {"drafter": weights()["target"]}
-    strategy = Strategy(cascades.Reviewed("drafter", Neural(3, "little")))
+    strategy = Strategy(cascades.ReviewedDrafter("drafter", Neural(3, "little")))
     dropped = 0
     for before, after in audited_rounds(strategy, models, params):
         assert wrong_slots(after, "little") == []

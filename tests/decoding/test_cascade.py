@@ -20,7 +20,7 @@ from scripted import (
 )
 
 from specjax.decoding.strategy import Strategy
-from specjax.drafting.cascade import Horizontal, Reviewed, Stage
+from specjax.drafting.cascade import Horizontal, ReviewedDrafter, Stage
 from specjax.drafting.matrix import GREEDY, SAMPLED, Cascade
 from specjax.drafting.ngram import Bigram
 from specjax.runtime.programs import release_programs
@@ -175,7 +175,7 @@ def test_a_greedy_cascade_of_trees_says_what_the_target_says(nested, alone):
 
 
 @dataclasses.dataclass(frozen=True)
-class SaysTheFirstNodesLaws(Reviewed):
+class SaysTheFirstNodesLaws(ReviewedDrafter):
     """Wrong on purpose: hands on what follows the first nodes, whichever stood."""
 
     def _handed_on(self, draft, reading, verdict, length, options):
@@ -215,7 +215,7 @@ def with_rule(drafter, rule):
             for stage in drafter.stages
         )
         return dataclasses.replace(drafter, stages=stages)
-    if isinstance(drafter, Reviewed):
+    if isinstance(drafter, ReviewedDrafter):
         return dataclasses.replace(drafter, inner=with_rule(drafter.inner, rule), rule=rule)
     return drafter
 

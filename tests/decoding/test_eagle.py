@@ -28,7 +28,7 @@ from specjax.decoding.strategy import Strategy
 from specjax.drafting.eagle import Eagle
 from specjax.drafting.neural import Neural
 from specjax.selection.arms import Arm
-from specjax.selection.switched import Switched
+from specjax.selection.switched import SwitchedArms
 from specjax.verification.whole import WholeReader
 
 LENGTH = 3
@@ -157,7 +157,7 @@ def test_a_tree_needs_no_more_children_than_ids_that_are_drafted():
 def test_an_arm_of_single_rounds_must_not_read_the_target():
     arms = (Arm("features", Eagle(2), WholeReader()),)
     with pytest.raises(ValueError, match="arm 'features' reads the target's states"):
-        Switched(arms, (1,))
+        SwitchedArms(arms, (1,))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
 from specjax.selection.arms import Arm
-from specjax.selection.switched import Switched
+from specjax.selection.switched import SwitchedArms
 from specjax.training.objective import shift_right
 from specjax.training.objectives.hydra import Hydra as HydraObjective
 from specjax.training.objectives.medusa import Medusa as MedusaObjective
@@ -284,7 +284,7 @@ def test_heads_that_were_made_for_other_states_are_refused(case):
 @pytest.mark.parametrize("name", ["medusa_chain", "hydra"])
 def test_an_arm_of_single_rounds_must_not_read_the_target(name):
     with pytest.raises(ValueError, match="arm 'heads' reads the target's states"):
-        Switched((Arm("heads", DRAFTERS[name], WholeReader()),), (1,))
+        SwitchedArms((Arm("heads", DRAFTERS[name], WholeReader()),), (1,))
 
 
 @pytest.mark.parametrize("kind", TARGETS)

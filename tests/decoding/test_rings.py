@@ -33,7 +33,7 @@ from specjax.models.positions import Rope
 from specjax.sampling import make_sampling
 from specjax.selection import switching
 from specjax.selection.arms import Arm
-from specjax.selection.switched import Switched
+from specjax.selection.switched import SwitchedArms
 from specjax.verification.lenient import Lenient
 from specjax.verification.whole import ResumedReader, WholeReader
 
@@ -73,7 +73,9 @@ STRATEGIES = {
         temperature=1.0,
         numbers=(("lenience", 0.2),),
     ),
-    "switched": Strategy(Switched(ARMS, (1, 3), thompson=True), temperature=1.0, numbers=SWITCHED),
+    "switched": Strategy(
+        SwitchedArms(ARMS, (1, 3), thompson=True), temperature=1.0, numbers=SWITCHED
+    ),
 }
 
 

@@ -30,7 +30,7 @@ from specjax.runtime.errors import UserError
 from specjax.sampling import make_sampling
 from specjax.selection.arms import ARM, Arm
 from specjax.selection.choosing import ByChance, ByPolicy, ByRule, Given
-from specjax.selection.selected import Selected
+from specjax.selection.selected import SelectedArms
 from specjax.selection.strategies import make_selected as selected_of
 from specjax.verification.fitted import FittedReader
 from specjax.verification.whole import ResumedReader, WholeReader
@@ -56,7 +56,7 @@ ARMS = (
     Arm("near", Neural(3, "near"), WholeReader()),
     Arm("copy", PromptLookup(2), FittedReader((0, 2))),
 )
-SELECTED = Strategy(Selected(ARMS, Given()), reader=FittedReader((0, 2, 3)))
+SELECTED = Strategy(SelectedArms(ARMS, Given()), reader=FittedReader((0, 2, 3)))
 
 
 def named(model) -> tuple:
@@ -237,7 +237,7 @@ def above(tree, embedding, keys):
 
 
 def test_a_rule_may_read_a_state_that_changes_between_calls():
-    strategy = dataclasses.replace(SELECTED, drafter=Selected(ARMS, ByRule(above, "bandit")))
+    strategy = dataclasses.replace(SELECTED, drafter=SelectedArms(ARMS, ByRule(above, "bandit")))
     made = decoder(MODELS, strategy, LIMIT)
     before = generate._cache_size()
     for least, arm in ((-1e9, 1), (1e9, 2)):
@@ -259,7 +259,7 @@ EXITS = (
 assert DEPTH == 3
 
 
-STRATEGY = Strategy(Selected(EXITS, Given()), reader=FittedReader((0, 2, 3)))
+STRATEGY = Strategy(SelectedArms(EXITS, Given()), reader=FittedReader((0, 2, 3)))
 
 
 def exiting(kind: str, prompts, arms):
@@ -304,7 +304,7 @@ def test_sampling_with_arms_side_by_side_keeps_the_target_law(settings, rows):
     models = tuple((name, MODEL) for name in NAMES)
     distribution = sequence_distribution(MODEL, TARGET, (3, 2, 4, 2), (0,), LENGTH, settings)
     strategy = Strategy(
-        Selected(ARMS, ByChance()), SELECTED.rule, *settings, reader=FittedReader((0, 2, 3))
+        SelectedArms(ARMS, ByChance()), SELECTED.rule, *settings, reader=FittedReader((0, 2, 3))
     )
     out = run(models, PARAMS, strategy, [(3, 2, 4, 2)] * rows, LENGTH, seed=7)
     assert len(np.unique(np.asarray(out.trace.column(ARM))[:, 0])) == len(ARMS)

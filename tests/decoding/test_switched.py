@@ -25,7 +25,7 @@ from specjax.drafting.neural import Neural
 from specjax.drafting.nothing import Nothing
 from specjax.selection import switching
 from specjax.selection.arms import ARM, Arm
-from specjax.selection.switched import Switched
+from specjax.selection.switched import SwitchedArms
 from specjax.theory.speculative import expected_tokens
 from specjax.verification.fitted import FittedReader
 from specjax.verification.whole import WholeReader
@@ -106,7 +106,7 @@ def scripts(**texts: tuple[int, ...]):
 def switched(lengths=(1, 3), **changes) -> Strategy:
     values = {"costs": (0.0, 0.1, 0.1), **switching.DEFAULTS, **changes}
     return Strategy(
-        Switched(ARMS, lengths), numbers=tuple(values.items()), reader=FittedReader((0, 1, 3))
+        SwitchedArms(ARMS, lengths), numbers=tuple(values.items()), reader=FittedReader((0, 1, 3))
     )
 
 
@@ -178,7 +178,7 @@ SAMPLED_ARMS = (
 )
 
 
-def p_value(drafter: Switched, settings, rows: int) -> tuple[float, np.ndarray]:
+def p_value(drafter: SwitchedArms, settings, rows: int) -> tuple[float, np.ndarray]:
     """Of the chi-square test against the target's law; and the arms that drafted [N]."""
     models = (("target", MODEL), ("drafter", MODEL))
     values = {**switching.DEFAULTS, "explore": 2.0, "acceptance": 0.5}
@@ -206,13 +206,13 @@ def p_value(drafter: Switched, settings, rows: int) -> tuple[float, np.ndarray]:
     ],
 )
 def test_switching_keeps_the_target_law(thompson, settings, rows):
-    p, arms = p_value(Switched(SAMPLED_ARMS, (1, 3), thompson=thompson), settings, rows)
+    p, arms = p_value(SwitchedArms(SAMPLED_ARMS, (1, 3), thompson=thompson), settings, rows)
     assert p > 1e-3
     assert len(np.unique(arms)) > 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Peeking(Switched):
+class Peeking(SwitchedArms):
     """Wrong on purpose: drops a draft when it sees that it would end the text."""
 
     def propose(self, env, caches, memory, context, keys):

@@ -6,7 +6,7 @@ import pytest
 
 from specjax.contracts.spec import Call
 from specjax.decoding.strategy import from_config
-from specjax.drafting.cascade import Horizontal, Reviewed, Stage
+from specjax.drafting.cascade import Horizontal, ReviewedDrafter, Stage
 from specjax.drafting.copying import MaxGram, PromptLookup
 from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.matrix import Cascade
@@ -37,7 +37,7 @@ def test_drafts_have_the_bounds_of_the_paper():
 
 def test_a_model_alone_in_its_row_decodes_token_by_token():
     made = Cascade(("small",), ((3,),)).combined
-    assert made == Horizontal((Stage(Reviewed("small", Nothing()), 3),))
+    assert made == Horizontal((Stage(ReviewedDrafter("small", Nothing()), 3),))
     assert made.spec.width == 3
 
 
@@ -86,12 +86,12 @@ def test_a_cascade_needs_its_matrix():
 
 def test_a_rule_that_cannot_say_its_law_reviews_nothing():
     with pytest.raises(ValueError, match="cannot review inside a cascade"):
-        Reviewed("small", Nothing(), Rollback())
+        ReviewedDrafter("small", Nothing(), Rollback())
 
 
 def test_a_model_does_not_review_itself():
     with pytest.raises(ValueError, match="'small' reviews its own drafts"):
-        Reviewed("small", Reviewed("small", Nothing()))
+        ReviewedDrafter("small", ReviewedDrafter("small", Nothing()))
 
 
 def test_a_reviewed_tree_is_handed_on_as_its_longest_path():
@@ -138,14 +138,14 @@ def test_trees_that_no_model_reviews_exactly_and_alone_are_refused(change, sente
 
 def test_other_reviews_of_trees_are_refused():
     with pytest.raises(ValueError, match="Lenient.* cannot review trees .*; it must be exact"):
-        Reviewed("base", PromptLookup(2, branches=2), Lenient(relative=True))
+        ReviewedDrafter("base", PromptLookup(2, branches=2), Lenient(relative=True))
     with pytest.raises(ValueError, match="feeds a model its nodes; a tree inside a cascade must"):
-        Reviewed("base", Neural(widths=(2, 2), model="small"))
+        ReviewedDrafter("base", Neural(widths=(2, 2), model="small"))
     with pytest.raises(ValueError, match="PromptLookup.* drafts trees, which extend no draft"):
         Stage(PromptLookup(2, branches=2), 2)
 
 
-@pytest.mark.parametrize("place", [lambda d: Stage(d, 2), lambda d: Reviewed("small", d)])
+@pytest.mark.parametrize("place", [lambda d: Stage(d, 2), lambda d: ReviewedDrafter("small", d)])
 def test_an_early_exit_does_not_draft_inside_a_cascade(place):
     with pytest.raises(ValueError, match="is an early exit, which cannot draft inside a cascade"):
         place(EarlyExit(2, exit=1))

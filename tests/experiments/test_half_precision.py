@@ -20,7 +20,7 @@ from specjax.experiments.config.defaults import (
 )
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode import results
-from specjax.experiments.decode.records import Measured
+from specjax.experiments.decode.records import StrategyMeasurement
 from specjax.experiments.decode.results import differences
 from specjax.experiments.decode.strategies import common_width
 from specjax.experiments.tune.space import make_space
@@ -94,8 +94,8 @@ def test_a_stream_may_have_the_shape_of_a_batch(pair):
     assert ["".join(made.stream(prompt, batch_size=3)) for prompt in prompts] == texts
 
 
-def measured(rows: list[list[int]]) -> Measured:
-    return Measured(np.zeros((1, 1)), np.zeros((1, 1)), [rows], [])
+def measured(rows: list[list[int]]) -> StrategyMeasurement:
+    return StrategyMeasurement(np.zeros((1, 1)), np.zeros((1, 1)), [rows], [])
 
 
 def test_examples_that_differ_are_told_apart_by_the_target():

@@ -33,7 +33,7 @@ from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.tune import job as tune
 from specjax.experiments.tune.predict import (
-    Predicted,
+    Predictions,
     Probe,
     call_steps,
     predicted_speedup,
@@ -99,7 +99,7 @@ class Clock:
         budget.check()
         self.predictions += 1
         found = {c.name: self.predicted[c.strategy.drafter.spec.width] for c in space.candidates}
-        return Predicted(found, {}, self.trees)
+        return Predictions(found, {}, self.trees)
 
     def timed(self, generator, batch, seed):
         if self.stop_after is not None and len(self.decoded) >= self.stop_after:

@@ -31,7 +31,7 @@ from specjax.measuring.cost import (
 )
 from specjax.measuring.in_place import Work
 from specjax.measuring.stopwatch import _call
-from specjax.measuring.walltime import ALONE, Priced, predict_speedups
+from specjax.measuring.walltime import ALONE, PricedStrategy, predict_speedups
 from specjax.runtime.files import replacing, write_json
 from specjax.theory.speculative import walltime_improvement
 from specjax.theory.trees import tree_improvement
@@ -119,7 +119,7 @@ def test_a_tree_is_predicted_from_its_levels_and_the_reading_of_all_nodes():
     """By hand: 3 tokens a round; levels of 0.3 and 0.7 ms; nine tokens read in 4 ms."""
     stats = dataclasses.replace(STATS, calls={"target": 10, "drafter": 20}, widths={8: 10})
     decoder = SimpleNamespace(drafter=TREE, reader=TREE.reader, target="target")
-    own = Priced(TREE_COSTS, decoder, Work(30, 10, stats.calls, stats.widths))
+    own = PricedStrategy(TREE_COSTS, decoder, Work(30, 10, stats.calls, stats.widths))
     found = predict_speedups(stats, own, own, measured=1.0)
     assert found["priced"] == ALONE and found["round_ms"] is None
     assert found["with_v"] == pytest.approx(3 / (0.15 + 0.35 + 2.0))

@@ -22,7 +22,7 @@ from specjax.measuring.in_place import (
     milliseconds_per_token,
     round_price,
 )
-from specjax.measuring.walltime import ALONE, IN_PLACE, Priced, predict_speedups, time_spent
+from specjax.measuring.walltime import ALONE, IN_PLACE, PricedStrategy, predict_speedups, time_spent
 
 COSTS = Costs(
     {
@@ -122,8 +122,8 @@ def statistics(done: Work) -> Statistics:
 
 
 def prediction(one: Strategy, done: Work, price: RoundPrice | None, measured: float):
-    base = Priced(COSTS, decoder(make_strategy(0)), work(0, 24), priced_round(0))
-    own = Priced(COSTS, decoder(one), done, price)
+    base = PricedStrategy(COSTS, decoder(make_strategy(0)), work(0, 24), priced_round(0))
+    own = PricedStrategy(COSTS, decoder(one), done, price)
     return predict_speedups(statistics(done), own, base, measured)
 
 
@@ -160,7 +160,7 @@ def test_a_tree_is_priced_in_place_as_chains_are():
 
 
 def test_time_beyond_the_calls_timed_alone_is_the_rest():
-    own = Priced(COSTS, decoder(make_strategy(4)), work(4), priced_round(4))
+    own = PricedStrategy(COSTS, decoder(make_strategy(4)), work(4), priced_round(4))
     found = time_spent(own, total=0.1, fixed=0.01)
     assert found["target"] == pytest.approx(10 * 3.0 / 1e3)
     assert found["drafter"] == pytest.approx((10 * 0.3 + 30 * 0.2) / 1e3)

@@ -20,7 +20,7 @@ from specjax.pair import TARGET, Pair
 
 def make_plan(config: ConfigDict) -> Plan:
     """The plan of a config's checkpoints."""
-    return Plan.of(config, check_decode(config))
+    return Plan.from_config(config, check_decode(config))
 
 
 def model_plans(config: ConfigDict) -> dict[str, ModelPlan]:

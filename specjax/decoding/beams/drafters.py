@@ -30,7 +30,7 @@ MATCH = 4.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Proposed(BeamDrafter):
+class BeamProposer(BeamDrafter):
     """A proposer that only reads the fed tokens; its memory is its model's cache, if any.
 
     Its `drafting.nodes.Nodes` contain only the tokens and their placement.

@@ -19,7 +19,7 @@ import numpy as np
 from flax import struct
 
 from specjax.contracts.env import Env, Models
-from specjax.decoding.beams.step import Finished, Live, count_kept
+from specjax.decoding.beams.step import FinishedHypotheses, Live, count_kept
 from specjax.models.base import Cache, LanguageModel, Params, check_same_prompts
 
 
@@ -136,7 +136,7 @@ class Search(struct.PyTreeNode):
     step: jax.Array  # [B] int32: tokens of the live hypotheses
     live: Live
     seen: jax.Array  # [B, W, S] bool: slots before its own that each live hypothesis sees
-    finished: Finished
+    finished: FinishedHypotheses
     tokens: jax.Array  # [B, M + 1, W] int32: last token of each hypothesis, by step and rank
     ranks: jax.Array  # [B, M + 1, W] int32: rank of its parent in the previous step
     active: jax.Array  # [B] bool
@@ -167,7 +167,7 @@ def first_search(decoder: BeamDecoder, pending: jax.Array, active: jax.Array) ->
         step=jnp.zeros(rows, jnp.int32),
         live=Live(baseline, token, zeros),
         seen=jnp.zeros((rows, beams, decoder.slots), bool),
-        finished=Finished(nothing, zeros, zeros, zeros),
+        finished=FinishedHypotheses(nothing, zeros, zeros, zeros),
         tokens=table,
         ranks=table,
         active=active,

@@ -36,7 +36,7 @@ class Candidates(struct.PyTreeNode):
     token: jax.Array  # [B, N, X] int32
 
 
-class Finished(struct.PyTreeNode):
+class FinishedHypotheses(struct.PyTreeNode):
     """The best finished hypotheses by descending score: a parent hypothesis and one more token."""
 
     score: jax.Array  # [B, W] float32: log-probability over divisor; -inf where there is none
@@ -53,7 +53,7 @@ class Live(struct.PyTreeNode):
     rank: jax.Array  # [B, W] int32: of its parent in the previous step
 
 
-T = TypeVar("T", Live, Finished)
+T = TypeVar("T", Live, FinishedHypotheses)
 
 
 def count_kept(beams: int, ends: int) -> int:
@@ -103,8 +103,8 @@ def beam_step(
     score: jax.Array,
     step: jax.Array,
     found: Candidates,
-    finished: Finished,
-) -> tuple[Live, Finished, jax.Array]:
+    finished: FinishedHypotheses,
+) -> tuple[Live, FinishedHypotheses, jax.Array]:
     """The next live hypotheses, the finished ones, and a mask [B] of unfinished rows.
 
     Takes live hypotheses of `score` [B, W], all with `step` [B] tokens, and their candidates [B, W,
@@ -125,13 +125,13 @@ def beam_step(
 
 
 def _merge_finished(
-    finished: Finished, best: Live, ends: jax.Array, step: jax.Array, divisor: jax.Array
-) -> Finished:
+    finished: FinishedHypotheses, best: Live, ends: jax.Array, step: jax.Array, divisor: jax.Array
+) -> FinishedHypotheses:
     """The best W of the finished hypotheses and the first W candidates that end."""
     rows, beams = finished.score.shape
     score = jnp.where(ends, best.score / divisor[:, None], -jnp.inf)[:, :beams]
     steps = jnp.broadcast_to(step[:, None], (rows, beams))
-    new = Finished(score, steps, best.rank[:, :beams], best.token[:, :beams])
+    new = FinishedHypotheses(score, steps, best.rank[:, :beams], best.token[:, :beams])
     both = jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1), finished, new)
     return _reorder(both, beams)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from specjax.contracts import fields, registry
 from specjax.contracts.env import Models
-from specjax.decoding.beams.drafters import Bigram, Copies, Proposed
+from specjax.decoding.beams.drafters import BeamProposer, Bigram, Copies
 from specjax.decoding.beams.state import BeamDecoder, BeamDrafter
 from specjax.decoding.beams.step import Scoring
 from specjax.decoding.strategy import check_values
@@ -129,11 +129,11 @@ class BeamStrategy:
 
     def _drafter(self) -> BeamDrafter:
         if self.drafter == NEURAL:
-            return Proposed(Neural(1, self.model))
+            return BeamProposer(Neural(1, self.model))
         if self.drafter == BIGRAM:
             return Bigram(self.table)
         if self.drafter not in DRAFTERS:
-            return Proposed(registry.DRAFTERS[self.drafter].cls(length=1))
+            return BeamProposer(registry.DRAFTERS[self.drafter].cls(length=1))
         return Copies(self.longest, self.table if self.drafter == MAX_GRAM else "")
 
     def scoring(self, max_new_tokens: int) -> Scoring:

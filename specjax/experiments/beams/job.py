@@ -21,7 +21,7 @@ from specjax.data.batching import Prompt
 from specjax.decoding.beams.outcome import BeamStatistics
 from specjax.decoding.beams.state import BeamDecoder
 from specjax.decoding.beams.strategy import NEURAL, BeamStrategy, from_config
-from specjax.experiments.beams.results import Decoded, figures, output_rows, table
+from specjax.experiments.beams.results import SearchOutput, figures, output_rows, table
 from specjax.experiments.config.fields import check_strategies, model_names
 from specjax.experiments.config.generation import plan_settings
 from specjax.experiments.config.memory import check_beam_memory
@@ -179,7 +179,7 @@ def prepare(config: ConfigDict, strategies: Mapping[str, BeamStrategy], workdir:
 
 def measure(
     job: Job, rows: Sequence[Mapping[str, Any]], out: TextIO | None
-) -> tuple[dict[str, list[Decoded]], dict[str, float]]:
+) -> tuple[dict[str, list[SearchOutput]], dict[str, float]]:
     """Outputs of each strategy by batch, and seconds of each batch in its best pass.
 
     Strategies alternate within every batch, shape by shape, after a first turn that compiles and is
@@ -227,7 +227,7 @@ def by_shape(job: Job, batches: Sequence[list[Prompt]]) -> dict[tuple[int, ...],
     return shapes
 
 
-def _turn(job: Job, ids: list[Prompt]) -> tuple[dict[str, float], dict[str, Decoded]]:
+def _turn(job: Job, ids: list[Prompt]) -> tuple[dict[str, float], dict[str, SearchOutput]]:
     """Seconds of a batch by strategy, from host tokens to texts, and the outputs."""
     seconds, decoded = {}, {}
     for name, generator in job.contestants.items():
@@ -239,18 +239,18 @@ def _turn(job: Job, ids: list[Prompt]) -> tuple[dict[str, float], dict[str, Deco
     return seconds, decoded
 
 
-def _of_beams(result: BeamResult) -> Decoded:
+def _of_beams(result: BeamResult) -> SearchOutput:
     rows = [[dataclasses.asdict(one) for one in each] for each in result.hypotheses]
-    return Decoded(rows, result.statistics)
+    return SearchOutput(rows, result.statistics)
 
 
-def _of_greedy(result: Result) -> Decoded:
+def _of_greedy(result: Result) -> SearchOutput:
     """One hypothesis for each text; its score is not used."""
     pairs = zip(result.texts or [], result.tokens, strict=True)
     rows = [[{"text": text, "tokens": tokens, "score": None}] for text, tokens in pairs]
     calls, made = result.statistics.reviews, result.statistics.tokens
-    return Decoded(rows, BeamStatistics(len(rows), made, calls, calls, calls, 0))
+    return SearchOutput(rows, BeamStatistics(len(rows), made, calls, calls, calls, 0))
 
 
-def _decoded(entry: Mapping[str, Any]) -> Decoded:
-    return Decoded(entry["hypotheses"], BeamStatistics(**entry["statistics"]))
+def _decoded(entry: Mapping[str, Any]) -> SearchOutput:
+    return SearchOutput(entry["hypotheses"], BeamStatistics(**entry["statistics"]))

@@ -23,7 +23,7 @@ _COLUMNS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoded:
+class SearchOutput:
     """Output of one search for a batch."""
 
     hypotheses: list[list[dict[str, Any]]]  # of each example, best first, as outputs.jsonl has them
@@ -32,7 +32,7 @@ class Decoded:
 
 def figures(
     name: str,
-    results: Mapping[str, Sequence[Decoded]],
+    results: Mapping[str, Sequence[SearchOutput]],
     seconds: Mapping[str, float],
     data: Data,
 ) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def figures(
     }
 
 
-def output_rows(data: Data, results: Mapping[str, Sequence[Decoded]]) -> list[dict[str, Any]]:
+def output_rows(data: Data, results: Mapping[str, Sequence[SearchOutput]]) -> list[dict[str, Any]]:
     """One row per example and strategy, with all hypotheses, best first."""
     found = {
         name: [row for decoded in each for row in decoded.hypotheses]
@@ -78,7 +78,7 @@ def output_rows(data: Data, results: Mapping[str, Sequence[Decoded]]) -> list[di
     ]
 
 
-def _best(each: Sequence[Decoded]) -> list[dict[str, Any]]:
+def _best(each: Sequence[SearchOutput]) -> list[dict[str, Any]]:
     """The best hypothesis of every example."""
     return [row[0] for decoded in each for row in decoded.hypotheses]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from specjax.experiments.compare.runs import Decoded, Run
+from specjax.experiments.compare.runs import Run, StrategyOutputs
 from specjax.metrics.metric import Metric, get_metric
 from specjax.metrics.statistics import draws, interval, over_repetitions, seconds_per_token
 
@@ -134,7 +134,7 @@ def _figures(
 
 
 def _quality(
-    run: Run, decoded: Decoded, metric: Metric, size: int, drawn: np.ndarray | None
+    run: Run, decoded: StrategyOutputs, metric: Metric, size: int, drawn: np.ndarray | None
 ) -> dict[str, Figure]:
     """Scores by name; none for a metric that has none."""
     if not metric.scores:

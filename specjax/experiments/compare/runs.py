@@ -20,7 +20,7 @@ FILES = ("results.json", "outputs.jsonl", "trace.npz")
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoded:
+class StrategyOutputs:
     """Outputs and times of one strategy on N examples."""
 
     lossless: bool
@@ -40,7 +40,7 @@ class Run:
     device: str
     metric: str
     examples: list[tuple[str, Reference | None]]  # [N]: source and reference
-    strategies: dict[str, Decoded]
+    strategies: dict[str, StrategyOutputs]
 
 
 def read_runs(names: str) -> list[Run]:
@@ -148,8 +148,10 @@ def _run(name: str, results_file: Path, outputs_file: Path, trace_file: Path) ->
     )
 
 
-def _decoded(entry: dict[str, Any], rows: list[dict[str, Any]], seconds: np.ndarray) -> Decoded:
-    return Decoded(
+def _decoded(
+    entry: dict[str, Any], rows: list[dict[str, Any]], seconds: np.ndarray
+) -> StrategyOutputs:
+    return StrategyOutputs(
         entry["lossless"],
         [row["output"] for row in rows],
         np.array([len(row["tokens"]) for row in rows]),

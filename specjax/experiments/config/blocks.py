@@ -64,7 +64,7 @@ def different_numbers(most: float) -> Any:
 
 
 @block
-class Named:
+class ObjectiveName:
     """The name of a run's objective."""
 
     name: str = choice(OBJECTIVES, "cross_entropy", help="which one")
@@ -74,7 +74,7 @@ def objective_field(name: str) -> Any:
     """The group with the fields of all objectives; a run reads those of its own."""
 
     def known() -> dict[str, ConfigField]:
-        return merge_fields((Named, *(entry.cls for entry in OBJECTIVES.values())))
+        return merge_fields((ObjectiveName, *(entry.cls for entry in OBJECTIVES.values())))
 
     return group(known, name=name, help="what is minimized; fields of all objectives")
 
@@ -247,7 +247,7 @@ class Tables(Counts):
 
 
 @block
-class Timed(Sizes, Data):
+class TimedTexts(Sizes, Data):
     """Texts that are decoded and timed."""
 
     name: str = text(help="of the data, for tables and reports")
@@ -257,7 +257,7 @@ class Timed(Sizes, Data):
 
 
 @block
-class Compared(Timed, Tables, Placement):
+class ComparedTexts(TimedTexts, Tables, Placement):
     """Strategies of all kinds on texts."""
 
     speech: Speech = group(Speech)

@@ -34,7 +34,7 @@ from specjax.selection.choosing import (
     Given,
 )
 from specjax.selection.policy import embedding_source
-from specjax.selection.selected import Selected
+from specjax.selection.selected import SelectedArms
 
 _OF_POLICY, _OF_BANDIT = f"{POLICY}:", "bandit:"
 """Prefixes of parameter tree names, followed by a policy's folder or a strategy's name."""
@@ -47,7 +47,7 @@ SEED = 0
 
 
 @dataclasses.dataclass(frozen=True)
-class Learned:
+class BanditRule:
     """The rule of an online bandit; its tree holds the projection `matrix` and the `state`."""
 
     bandit: bandits.Bandit
@@ -115,7 +115,7 @@ class SelectedFields:
             return Given()
         if self.mode == ONLINE:
             bandit = bandits.Bandit(arms, self.context, self.bandit, self.spread, self.ridge)
-            return ByRule(Learned(bandit), _OF_BANDIT + name)
+            return ByRule(BanditRule(bandit), _OF_BANDIT + name)
         return ByPolicy(policies.logits, self.mode == DYNAMIC, _OF_POLICY + self.policy)
 
 
@@ -226,8 +226,8 @@ def selection_trees(strategies: Mapping[str, Strategy], target: LanguageModel) -
                     policies.check(shape, drafter.names, source, width)
                 except UserError as error:
                     raise UserError(f"strategies.{name}: {error}") from None
-            chooser = drafter.chooser if isinstance(drafter, Selected) else None
+            chooser = drafter.chooser if isinstance(drafter, SelectedArms) else None
             rule = chooser.rule if isinstance(chooser, ByRule) else None
-            if table.startswith(_OF_BANDIT) and isinstance(rule, Learned):
+            if table.startswith(_OF_BANDIT) and isinstance(rule, BanditRule):
                 trees[table] = rule.start(width)
     return trees

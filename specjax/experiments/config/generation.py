@@ -26,7 +26,7 @@ STOPS, LANGUAGE = "stop_strings", "target_language"
 
 
 @dataclasses.dataclass(frozen=True)
-class Planned:
+class PlannedSettings:
     """The settings of a plan, as far as their files are available."""
 
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -47,11 +47,11 @@ class Planned:
         return apply_settings(options, self.settings, target, self.tokenizer)
 
 
-NOTHING = Planned()
+NOTHING = PlannedSettings()
 """The settings of models that do not exist yet."""
 
 
-def plan_settings(config: ConfigDict) -> Planned:
+def plan_settings(config: ConfigDict) -> PlannedSettings:
     """The target's generation settings with the config's changes.
 
     Raises:
@@ -75,7 +75,7 @@ def plan_settings(config: ConfigDict) -> Planned:
     settings = parse_settings(settings_in(values))
     given = ", ".join(f"{name}={format_value(value)}" for name, value in settings.items()) or "none"
     lines = f"settings: {given}", *(f"left out: {what}" for what in missing)
-    return Planned(settings, tokenizer, lines, _note(target, found.generation))
+    return PlannedSettings(settings, tokenizer, lines, _note(target, found.generation))
 
 
 def _note(target: str, generation: Mapping[str, Any]) -> str:

@@ -71,7 +71,7 @@ class Online(Sizes, Models):
 
 
 @block
-class Learned:
+class TrainedModel:
     """What is trained."""
 
     checkpoint: str = text(help="directory or hub id to start from; empty: `shape`, from scratch")
@@ -138,7 +138,7 @@ class Train(Chat, Generation):
     """A training run; fields of groups are changed as `optimizer={"steps": 100}`."""
 
     name: str = text(help="for progress bars and reports")
-    model: Learned = group(Learned)
+    model: TrainedModel = group(TrainedModel)
     target: str = text(
         help="directory or hub id of the model for outputs, distributions or acceptance"
     )

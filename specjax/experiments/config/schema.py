@@ -25,14 +25,14 @@ from specjax.contracts.fields import (
 from specjax.experiments.config.blocks import (
     Chat,
     Chosen,
-    Compared,
+    ComparedTexts,
     Counts,
     Languages,
     Models,
     Placement,
     Speech,
     Tables,
-    Timed,
+    TimedTexts,
     block,
     bucket_field,
     different_numbers,
@@ -52,7 +52,7 @@ from specjax.experiments.recipes.grammar import Training
 
 
 @block
-class Decode(Chosen, Chat, Compared):
+class Decode(Chosen, Chat, ComparedTexts):
     """A decode experiment; every field can be set by a flag such as `--config.batch_size=4`."""
 
     topology: str = topology_field()
@@ -65,7 +65,7 @@ class Decode(Chosen, Chat, Compared):
 
 
 @block
-class Engagement(Chat, Compared):
+class Engagement(Chat, ComparedTexts):
     """How often the target must step in: every drafter under an oracle, at several thresholds."""
 
     repeats: int = integer(1, most=10**4, help="timed decodes of every batch")
@@ -78,7 +78,7 @@ class Engagement(Chat, Compared):
 
 
 @block
-class Beams(Chat, Timed, Counts, Languages, Models):
+class Beams(Chat, TimedTexts, Counts, Languages, Models):
     """Beam searches side by side; the first one without drafts is the baseline."""
 
     strategies: dict[str, Any] = strategies_field("searches: name -> drafter, beams, ...")
@@ -112,7 +112,7 @@ class Windows:
 
 
 @block
-class Transcribe(Chosen, Timed, Tables, Placement):
+class Transcribe(Chosen, TimedTexts, Tables, Placement):
     """Audio of any length, window by window, by strategies that are timed side by side."""
 
     task: str = text("transcribe", help="where audio and references come from")

@@ -21,7 +21,7 @@ from specjax.runtime.errors import UserError
 from specjax.selection import bandit
 from specjax.selection.arms import ARM, Arms
 from specjax.selection.choosing import ARMS, ByRule
-from specjax.selection.selected import Selected
+from specjax.selection.selected import SelectedArms
 
 Lesson = dict[str, np.ndarray]
 """Observations of a batch that a selector learns from, as arrays that can be saved."""
@@ -127,7 +127,7 @@ def make_arm_selector(
     if isinstance(drafter, Arms) and ARMS in drafter.rows:
         where = f"strategies.{name}.choices"
         return FixedArms(read_arms(where, spec.choices, drafter.names, examples))
-    if isinstance(drafter, Selected) and isinstance(drafter.chooser, ByRule):
+    if isinstance(drafter, SelectedArms) and isinstance(drafter.chooser, ByRule):
         return OnlineBandit(drafter.chooser.table, trees[drafter.chooser.table])
     return NoArmSelector()
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from specjax.data.text import Example
-from specjax.experiments.decode.records import Measured
+from specjax.experiments.decode.records import StrategyMeasurement
 from specjax.experiments.decode.session import Session
 from specjax.metrics.accepted_lengths import collect_requests, evaluate
 from specjax.metrics.traces import collect_rounds
@@ -21,7 +21,7 @@ def number_requests(examples: list[Example]) -> np.ndarray:
 
 
 def evaluate_strategies(
-    session: Session, measured: Mapping[str, Measured], baselines: Mapping[str, str]
+    session: Session, measured: Mapping[str, StrategyMeasurement], baselines: Mapping[str, str]
 ) -> dict[str, Any]:
     """The figures of every strategy; speeds where each example was a batch of its own."""
     requests = number_requests(session.examples)

@@ -22,7 +22,7 @@ from specjax.experiments.decode.journal import JOURNAL, Journal, journal
 from specjax.experiments.decode.on_topology import plan_on_topology
 from specjax.experiments.decode.planning import Plan, show_plan
 from specjax.experiments.decode.pricing import Pricing
-from specjax.experiments.decode.records import Decoded, Measured
+from specjax.experiments.decode.records import BatchOutput, StrategyMeasurement
 from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.show import show
 from specjax.experiments.pairs import describe_pair, load_pair
@@ -81,7 +81,7 @@ def plan(config: ConfigDict) -> dict[str, Any] | None:
     """Prints the required resources; on a topology returns the compiler's report."""
     strategies = check_decode(config)
     note_unused(config, strategies)
-    planned = Plan.of(config, strategies)
+    planned = Plan.from_config(config, strategies)
     sizes = show_plan(planned)
     return plan_on_topology(planned, sizes) if config.get("topology") else None
 
@@ -91,7 +91,7 @@ def measure(
     batches: list[Batch],
     between: Callable[[Batch], None] | None = None,
     journal: Journal | None = None,
-) -> dict[str, Measured]:
+) -> dict[str, StrategyMeasurement]:
     """Decodes all batches by all strategies in alternation, `repeats` times, shape after shape.
 
     The programs of all shapes are compiled first, unless they are many (`shape_groups`). Decodes in
@@ -102,7 +102,9 @@ def measure(
     journal = journal or Journal()
     repeats = session.config.repeats
     done = itertools.count(1)
-    measured = {name: Measured.empty(repeats, len(batches)) for name in session.generators}
+    measured = {
+        name: StrategyMeasurement.empty(repeats, len(batches)) for name in session.generators
+    }
     left = repeats * len(batches) - len(journal.decoded)
     every = max(-(-left // cost.TRIALS), 1)
     for group in shape_groups(batches, len(measured)):
@@ -132,7 +134,7 @@ def measure(
 def compile_strategies(
     session: Session,
     shapes: Sequence[tuple[Batch, Sequence[int]]],
-    measured: dict[str, Measured],
+    measured: dict[str, StrategyMeasurement],
     journal: Journal,
 ) -> None:
     """Compiles all strategies for a batch of each shape, unless all batches of it are decoded.
@@ -163,7 +165,7 @@ def warm_up(session: Session, batches: Sequence[Batch]) -> None:
             time_decode(generator, batch, session.config.seed, **arguments)
 
 
-def measure_batch(session: Session, batch: Batch, repeat: int) -> dict[str, Decoded]:
+def measure_batch(session: Session, batch: Batch, repeat: int) -> dict[str, BatchOutput]:
     """Decodes a batch by all strategies, one after another, and once each without new tokens."""
     nothing = np.zeros(session.config.batch_size, np.int32)
     decoded = {}
@@ -174,17 +176,17 @@ def measure_batch(session: Session, batch: Batch, repeat: int) -> dict[str, Deco
         fixed = time_decode(generator, batch, session.config.seed, limit=nothing, **arguments)[0]
         lesson = selector.lesson(generation, took)
         kept = jax.device_get(generation.replace(memory=())) if repeat == 0 else None
-        decoded[name] = Decoded(took, fixed, kept, lesson)
+        decoded[name] = BatchOutput(took, fixed, kept, lesson)
     return decoded
 
 
 def take_in(
     session: Session,
     batch: Batch,
-    measured: dict[str, Measured],
+    measured: dict[str, StrategyMeasurement],
     repeat: int,
     index: int,
-    decoded: dict[str, Decoded],
+    decoded: dict[str, BatchOutput],
 ) -> None:
     """Adds the outputs of all strategies for a batch to the records and arm_selectors."""
     for name, output in decoded.items():

@@ -19,7 +19,7 @@ import numpy as np
 
 from specjax.decoding.state import Generation
 from specjax.decoding.trace import Trace
-from specjax.experiments.decode.records import Decoded
+from specjax.experiments.decode.records import BatchOutput
 from specjax.experiments.decode.session import Session
 from specjax.experiments.workdir import describe_run, resume_rows
 from specjax.runtime.files import write_row
@@ -36,12 +36,12 @@ class Journal:
     """Batches that are decoded already; without a file they are not saved."""
 
     file: TextIO | None = None
-    decoded: dict[tuple[int, int], dict[str, Decoded]] = dataclasses.field(default_factory=dict)
+    decoded: dict[tuple[int, int], dict[str, BatchOutput]] = dataclasses.field(default_factory=dict)
     """Outputs by repeat and index of the batch."""
     compiled: dict[tuple[int, ...], dict[str, float]] = dataclasses.field(default_factory=dict)
     """Compile seconds by strategy, by the shape of a batch."""
 
-    def add(self, repeat: int, batch: int, decoded: Mapping[str, Decoded]) -> None:
+    def add(self, repeat: int, batch: int, decoded: Mapping[str, BatchOutput]) -> None:
         """Saves the outputs of all strategies for a batch."""
         entries = {name: _entry(output) for name, output in decoded.items()}
         self._write({"repeat": repeat, "batch": batch, "strategies": entries})
@@ -79,7 +79,7 @@ def _read(rows: list[dict[str, Any]]) -> Journal:
     return made
 
 
-def _entry(decoded: Decoded) -> dict[str, Any]:
+def _entry(decoded: BatchOutput) -> dict[str, Any]:
     entry = {"seconds": decoded.seconds, "fixed": decoded.fixed, "lesson": _pack(decoded.lesson)}
     if decoded.generation is None:
         return entry
@@ -89,13 +89,13 @@ def _entry(decoded: Decoded) -> dict[str, Any]:
     return {**entry, "columns": trace.columns, "generation": _pack(arrays)}
 
 
-def _decoded(entry: dict[str, Any]) -> Decoded:
+def _decoded(entry: dict[str, Any]) -> BatchOutput:
     generation = None
     if "generation" in entry:
         arrays = _unpack(entry["generation"])
         trace = {name: arrays.pop(name) for name in _TRACE}
         generation = Generation(**arrays, trace=Trace(**trace, columns=tuple(entry["columns"])))
-    return Decoded(entry["seconds"], entry["fixed"], generation, _unpack(entry["lesson"]))
+    return BatchOutput(entry["seconds"], entry["fixed"], generation, _unpack(entry["lesson"]))
 
 
 def _pack(arrays: Mapping[str, Any]) -> str:

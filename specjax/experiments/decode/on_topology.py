@@ -137,7 +137,7 @@ def round_entry(
     if decoder.target_model.info.start_token is None:
         cached += config.max_prompt_tokens
     work = build_round(calls, shares, cached, config.max_prompt_tokens)
-    more = sum(reads.of(1) for name, reads in audit.weights.items() if name not in shares)
+    more = sum(reads.count_bytes(1) for name, reads in audit.weights.items() if name not in shares)
     work = Round(work.bytes + more, work.operations)
     target, source = decoder.target, config.max_prompt_tokens
     return {

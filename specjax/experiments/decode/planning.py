@@ -25,7 +25,7 @@ from specjax.decoding.strategy import DRAWN, Strategy
 from specjax.experiments.config.choosing import selection_trees
 from specjax.experiments.config.fields import checkpoint_dtype, heads_file
 from specjax.experiments.config.footprint import ModelPlan, abstract_prompt
-from specjax.experiments.config.generation import NOTHING, Planned, plan_settings
+from specjax.experiments.config.generation import NOTHING, PlannedSettings, plan_settings
 from specjax.experiments.config.memory import plan_models
 from specjax.experiments.config.placement import get_ways, whole_words
 from specjax.experiments.decode.strategies import common_width, describe_cuts, select_specs
@@ -45,10 +45,10 @@ class Plan:
     config: ConfigDict
     strategies: Mapping[str, Strategy]
     pair: Pair  # with shapes for parameters
-    settings: Planned = NOTHING
+    settings: PlannedSettings = NOTHING
 
     @classmethod
-    def of(cls, config: ConfigDict, strategies: Mapping[str, Strategy]) -> Plan:
+    def from_config(cls, config: ConfigDict, strategies: Mapping[str, Strategy]) -> Plan:
         """The plan of these strategies on the checkpoints of the config.
 
         Raises:

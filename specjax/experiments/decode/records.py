@@ -16,7 +16,7 @@ from specjax.measuring.in_place import RoundPrice
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoded:
+class BatchOutput:
     """Output and times of one strategy for one batch in one repeat."""
 
     seconds: float  # from host tokens to host tokens
@@ -26,7 +26,7 @@ class Decoded:
 
 
 @dataclasses.dataclass
-class Measured:
+class StrategyMeasurement:
     """Outputs and times of one strategy; all lists are per batch."""
 
     seconds: np.ndarray  # [repeats, batches], from host tokens to host tokens
@@ -36,11 +36,11 @@ class Measured:
     compile_seconds: float = 0.0
 
     @classmethod
-    def empty(cls, repeats: int, batches: int) -> Measured:
+    def empty(cls, repeats: int, batches: int) -> StrategyMeasurement:
         times = np.zeros((repeats, batches))
         return cls(times, times.copy(), [[]] * batches, [None] * batches)
 
-    def add(self, repeat: int, index: int, rows: int, decoded: Decoded) -> None:
+    def add(self, repeat: int, index: int, rows: int, decoded: BatchOutput) -> None:
         """Adds the output of a batch with `rows` rows."""
         self.seconds[repeat, index] = decoded.seconds
         self.fixed[repeat, index] = decoded.fixed
@@ -81,33 +81,33 @@ class Prices:
     rounds: dict[str, RoundPrice]  # in the decode loop, by strategy, if it has a price
 
 
-def token_count(entry: Measured) -> int:
+def token_count(entry: StrategyMeasurement) -> int:
     """Generated tokens of all examples."""
     return sum(map(len, entry.tokens))
 
 
-def total_seconds(entry: Measured) -> float:
+def total_seconds(entry: StrategyMeasurement) -> float:
     """Seconds of all batches, each the median of its repeats."""
     return float(entry.batch_seconds.sum())
 
 
-def seconds_per_token(entry: Measured) -> float:
+def seconds_per_token(entry: StrategyMeasurement) -> float:
     return total_seconds(entry) / max(token_count(entry), 1)
 
 
-def loop_seconds_per_token(entry: Measured) -> float:
+def loop_seconds_per_token(entry: StrategyMeasurement) -> float:
     """Seconds per token without the fixed cost per call, as in the speedup formulas."""
     fixed = np.median(entry.fixed, axis=0)
     loop = float(np.maximum(entry.batch_seconds - fixed, 0).sum())
     return max(loop, 1e-9) / max(token_count(entry), 1)
 
 
-def fixed_seconds(entry: Measured) -> float:
+def fixed_seconds(entry: StrategyMeasurement) -> float:
     """Fixed seconds of all batches."""
     return float(np.median(entry.fixed, axis=0).sum())
 
 
-def median_ms_per_token(entry: Measured) -> float:
+def median_ms_per_token(entry: StrategyMeasurement) -> float:
     """Median over batches of time over tokens."""
     counts = [max(int(fetch_trace(g).committed[:rows].sum()), 1) for g, rows in entry.traces]
     return float(np.median(entry.batch_seconds / np.asarray(counts)) * 1e3)

@@ -23,8 +23,8 @@ from specjax.experiments.decode.model_costs import (
     rooflines,
 )
 from specjax.experiments.decode.records import (
-    Measured,
     Prices,
+    StrategyMeasurement,
     fetch_trace,
     fixed_seconds,
     loop_seconds_per_token,
@@ -39,7 +39,7 @@ from specjax.experiments.workdir import file_stamps
 from specjax.measuring.cost import standardized_walltime_improvement
 from specjax.measuring.environment import environment
 from specjax.measuring.in_place import sum_work
-from specjax.measuring.walltime import Priced, predict_speedups, time_spent
+from specjax.measuring.walltime import PricedStrategy, predict_speedups, time_spent
 from specjax.metrics.bild_counters import handovers, replaced_tokens
 from specjax.metrics.groups import add_speedups, by_group
 from specjax.metrics.metric import get_metric
@@ -66,7 +66,7 @@ TEXTS = 5
 
 
 def write(
-    session: Session, measured: dict[str, Measured], prices: Prices, workdir: Path
+    session: Session, measured: dict[str, StrategyMeasurement], prices: Prices, workdir: Path
 ) -> dict[str, Any]:
     """Writes results.json, outputs.jsonl, trace.npz, the report and tables; prints a table."""
     target = session.generators[BASELINE].decoder.target
@@ -125,7 +125,7 @@ def find_baseline(strategy: Strategy, strategies: Mapping[str, Strategy]) -> str
 def strategy_entry(
     session: Session,
     name: str,
-    measured: dict[str, Measured],
+    measured: dict[str, StrategyMeasurement],
     prices: Prices,
     outputs: list[str],
 ) -> dict[str, Any]:
@@ -181,15 +181,21 @@ def strategy_entry(
     }
 
 
-def price_work(session: Session, name: str, entry: Measured, prices: Prices) -> Priced:
+def price_work(
+    session: Session, name: str, entry: StrategyMeasurement, prices: Prices
+) -> PricedStrategy:
     """Calls and rounds of a strategy, and their prices."""
     decoder = session.generators[name].decoder
     costs = prices.calls[session.strategies[name].settings]
-    return Priced(costs, decoder, sum_work(decoder, entry.traces), prices.rounds.get(name))
+    return PricedStrategy(costs, decoder, sum_work(decoder, entry.traces), prices.rounds.get(name))
 
 
 def speeds(
-    entry: Measured, base: Measured, tokens: int, loop_speedup: float, expected: float | None
+    entry: StrategyMeasurement,
+    base: StrategyMeasurement,
+    tokens: int,
+    loop_speedup: float,
+    expected: float | None,
 ) -> dict[str, float | None]:
     """Times of a strategy, alone and relative to its baseline; `expected`: predicted speedup."""
     return {
@@ -205,7 +211,9 @@ def speeds(
     }
 
 
-def speedup_bounds(entry: Measured, base: Measured, seed: int) -> dict[str, float | None]:
+def speedup_bounds(
+    entry: StrategyMeasurement, base: StrategyMeasurement, seed: int
+) -> dict[str, float | None]:
     """The 95% interval of the speedup over batches; None if there are too few."""
     drawn = draws(len(entry.rows), seed)
     if drawn is None or entry is base:
@@ -218,7 +226,7 @@ def speedup_bounds(entry: Measured, base: Measured, seed: int) -> dict[str, floa
     return {"speedup_low": low, "speedup_high": high}
 
 
-def texts(session: Session, measured: dict[str, Measured]) -> list[dict[str, Any]]:
+def texts(session: Session, measured: dict[str, StrategyMeasurement]) -> list[dict[str, Any]]:
     """A few texts round by round: the first example under every strategy, the second, ..."""
     drafting = [
         name for name, strategy in session.strategies.items() if not strategy.autoregressive
@@ -239,7 +247,7 @@ def texts(session: Session, measured: dict[str, Measured]) -> list[dict[str, Any
     return entries
 
 
-def groups(session: Session, measured: dict[str, Measured]) -> dict[str, Any]:
+def groups(session: Session, measured: dict[str, StrategyMeasurement]) -> dict[str, Any]:
     """Figures of every strategy by group of examples; empty without groups."""
     names = [example.group for example in session.examples if example.group is not None]
     if len(names) < len(session.examples):
@@ -256,14 +264,14 @@ def groups(session: Session, measured: dict[str, Measured]) -> dict[str, Any]:
     return add_speedups(figures, bases)
 
 
-def identical(entry: Measured, base: Measured) -> float:
+def identical(entry: StrategyMeasurement, base: StrategyMeasurement) -> float:
     """Fraction of examples with the same tokens as autoregressive decoding."""
     same = [a == b for a, b in zip(entry.tokens, base.tokens, strict=True)]
     return float(np.mean(same))
 
 
 def differences(
-    session: Session, strategy: Strategy, entry: Measured, base: Measured
+    session: Session, strategy: Strategy, entry: StrategyMeasurement, base: StrategyMeasurement
 ) -> dict[str, int | None]:
     """Examples with other tokens than autoregressive decoding, and those at a near tie.
 
@@ -285,7 +293,7 @@ def quality(session: Session, outputs: list[str]) -> dict[str, float]:
 
 
 def output_rows(
-    session: Session, measured: dict[str, Measured], outputs: dict[str, list[str]]
+    session: Session, measured: dict[str, StrategyMeasurement], outputs: dict[str, list[str]]
 ) -> list[dict[str, Any]]:
     """One row per example and strategy."""
     arms = {name: count_arms(session, name, entry) for name, entry in measured.items()}
@@ -304,7 +312,9 @@ def output_rows(
     ]
 
 
-def count_arms(session: Session, name: str, entry: Measured) -> list[dict[str, int]] | None:
+def count_arms(
+    session: Session, name: str, entry: StrategyMeasurement
+) -> list[dict[str, int]] | None:
     """Rounds of each arm by example; None for a strategy without arms."""
     rounds = collect_rounds(entry.traces)
     if rounds.arm is None:
@@ -317,7 +327,7 @@ def arm_names(strategy: Strategy) -> tuple[str, ...]:
     return strategy.drafter.names if isinstance(strategy.drafter, Arms) else ()
 
 
-def write_trace(file: Path, measured: dict[str, Measured]) -> None:
+def write_trace(file: Path, measured: dict[str, StrategyMeasurement]) -> None:
     """Per-round and per-token records, arrays named `<strategy>/<field>`, one row per example.
 
     `<strategy>/seconds` has a row for each batch and a column for each repeat.

@@ -71,7 +71,7 @@ def plan(config: ConfigDict) -> None:
     Raises:
       UserError: when a field, a model or a file cannot be used.
     """
-    show_plan(Plan.of(to_decode_config(config), check(config)))
+    show_plan(Plan.from_config(to_decode_config(config), check(config)))
     for name in config.stream:
         source = config.sources[name]
         print(f"stream: {name}, {source.examples or 'all'} texts of {data_words(source)}")

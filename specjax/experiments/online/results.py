@@ -31,7 +31,7 @@ _COLUMNS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoded:
+class StreamOutput:
     """A text of the stream by one strategy."""
 
     source: str
@@ -71,20 +71,20 @@ def write_results(
     return content
 
 
-def collect_decoded(job: Job, turns: Sequence[Turn]) -> dict[str, list[Decoded]]:
+def collect_decoded(job: Job, turns: Sequence[Turn]) -> dict[str, list[StreamOutput]]:
     """Every text in the stream's order, by strategy."""
-    found: dict[str, list[Decoded]] = {name: [] for name in job.generators}
+    found: dict[str, list[StreamOutput]] = {name: [] for name in job.generators}
     for batch, turn in enumerate(turns):
         first = next(iter(turn.records.values()))
         for name, each in turn.records.items():
             seconds = turn.seconds[name] / len(each)
             for row, one, other in zip(job.rows(batch), each, first, strict=True):
                 same = one.tokens == other.tokens
-                found[name].append(Decoded(job.sources[row], seconds, one, same))
+                found[name].append(StreamOutput(job.sources[row], seconds, one, same))
     return found
 
 
-def stream_figures(job: Job, rows: Sequence[Decoded]) -> dict[str, Any]:
+def stream_figures(job: Job, rows: Sequence[StreamOutput]) -> dict[str, Any]:
     """Figures of one strategy: of the whole stream, of its sources, of its blocks."""
     sources = dict.fromkeys(job.sources)
     size = -(-len(rows) // job.config.blocks)
@@ -100,7 +100,7 @@ def stream_figures(job: Job, rows: Sequence[Decoded]) -> dict[str, Any]:
     }
 
 
-def figures(rows: Iterable[Decoded]) -> dict[str, Any]:
+def figures(rows: Iterable[StreamOutput]) -> dict[str, Any]:
     """Totals over texts; rates are ratios of totals, None where nothing was tested."""
     rows = list(rows)
     tokens = sum(len(row.record.tokens) for row in rows)
@@ -123,7 +123,7 @@ def figures(rows: Iterable[Decoded]) -> dict[str, Any]:
     }
 
 
-def text_rows(job: Job, found: Mapping[str, Sequence[Decoded]]) -> list[dict[str, Any]]:
+def text_rows(job: Job, found: Mapping[str, Sequence[StreamOutput]]) -> list[dict[str, Any]]:
     """A row for every text and strategy."""
     made = []
     for name, rows in found.items():

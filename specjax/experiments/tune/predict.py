@@ -50,7 +50,7 @@ class Probe:
 
 
 @dataclasses.dataclass(frozen=True)
-class Predicted:
+class Predictions:
     """The predictions of a search."""
 
     speedups: dict[str, float]  # by name of the candidate
@@ -59,7 +59,7 @@ class Predicted:
     acceptance: dict[str, Any] | None = None  # by depth and rank, of the wide tree
 
 
-def predict(session: Session, space: Space, batches: list[Batch], budget: Budget) -> Predicted:
+def predict(session: Session, space: Space, batches: list[Batch], budget: Budget) -> Predictions:
     """The predicted speedup of every candidate, and the fastest trees if searched.
 
     Candidates that differ in draft length share two decodes of `batches`. The longest drafts give
@@ -91,7 +91,7 @@ def predict(session: Session, space: Space, batches: list[Batch], budget: Budget
         )
         for candidate in space.candidates
     }
-    found = Predicted(speedups, cost_entries(costs, target))
+    found = Predictions(speedups, cost_entries(costs, target))
     if wide is None:
         return found
     own, (chain,) = costs[wide.strategy.settings], probes.values()

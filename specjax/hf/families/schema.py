@@ -93,7 +93,7 @@ NEEDED = object()
 
 
 @dataclasses.dataclass(frozen=True)
-class Declared:
+class ConfigDeclaration:
     """Declarations of a configuration class of transformers."""
 
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -101,19 +101,19 @@ class Declared:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other name -> name
 
 
-NOTHING = Declared()
+NOTHING = ConfigDeclaration()
 """Of the class of an exporter, all whose other fields are ignored."""
 
 
 @functools.cache
-def read_declared(model_type: str) -> Declared:
+def read_declared(model_type: str) -> ConfigDeclaration:
     """The declarations of a model type's configuration class."""
     from transformers import CONFIG_MAPPING  # slow to import
 
     fields = dataclasses.fields(CONFIG_MAPPING[model_type])
     nullable = {one.name for one in fields if type(None) in typing.get_args(one.type)}
     defaults = {one.name: _default(one) for one in fields}
-    return Declared(defaults, nullable, CONFIG_MAPPING[model_type].attribute_map)
+    return ConfigDeclaration(defaults, nullable, CONFIG_MAPPING[model_type].attribute_map)
 
 
 def _default(field: dataclasses.Field) -> Any:
@@ -146,12 +146,12 @@ class Schema:
 
     fields: Mapping[str, Field]
     harmless: Collection[str] = COMMON
-    source: str | Declared | None = None
+    source: str | ConfigDeclaration | None = None
     others: Mapping[str, str] = dataclasses.field(default_factory=dict)  # more aliases
     own: Collection[str] = ()  # fields whose defaults here win over those that are declared
 
     @property
-    def declared(self) -> Declared:
+    def declared(self) -> ConfigDeclaration:
         """What transformers' class declares."""
         named = self.source
         return read_declared(named) if isinstance(named, str) else named or NOTHING

@@ -20,7 +20,7 @@ from transformers import CONFIG_MAPPING, GenerationConfig, PreTrainedConfig
 import specjax
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import generation, schema, t5gemma, t5gemma2
-from specjax.hf.families.schema import Declared, collect_ignored, read_declared
+from specjax.hf.families.schema import ConfigDeclaration, collect_ignored, read_declared
 from specjax.hf.huggingface import parse_config
 from specjax.runtime.errors import UserError
 
@@ -174,7 +174,7 @@ def test_a_setting_of_a_file_is_blamed_on_the_file(tmp_path: Path) -> None:
 
 
 def test_a_declared_field_that_nobody_reads_must_be_at_its_default() -> None:
-    known = schema.Schema({}, source=Declared({"depth": 2}))
+    known = schema.Schema({}, source=ConfigDeclaration({"depth": 2}))
     schema.read(known, {"depth": 2, "other": 1})
     with pytest.raises(ValueError, match="depth is 3; specjax does not know what"):
         schema.read(known, {"depth": 3})
