@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Float32, Int, Int32
 
-from specjax.models.layers import MASKED, attend, causal_mask, key_mask, soft_cap
+from specjax.models.layers import MASKED, attend, make_causal_mask, make_key_mask, soft_cap
 
 WHOLE_SCORES = 2048 * 2048
 """Maximum of queries times keys whose scores are one array."""
@@ -72,10 +72,10 @@ class CausalBias(struct.PyTreeNode):
     ) -> Float32[Array, "B H T C"]:
         if self.slots is None:
             position = (self.start + (query - key))[:, None] + jnp.arange(queries)
-            return causal_mask(position, jnp.arange(keys), self.window)
+            return make_causal_mask(position, jnp.arange(keys), self.window)
         position = (self.start + query)[:, None] + jnp.arange(queries)
         slots = jax.lax.dynamic_slice_in_dim(self.slots, key, keys, axis=1)
-        return causal_mask(position, slots, self.window)
+        return make_causal_mask(position, slots, self.window)
 
 
 class LengthBias(struct.PyTreeNode):
@@ -88,7 +88,7 @@ class LengthBias(struct.PyTreeNode):
     def tile(
         self, query: Int[Array, ""] | int, queries: int, key: Int[Array, ""] | int, keys: int
     ) -> Float32[Array, "B H T C"]:
-        mask = key_mask(self.length - key, keys)
+        mask = make_key_mask(self.length - key, keys)
         if self.reach is None:
             return mask
         distance = (query + jnp.arange(queries))[:, None] - (key + jnp.arange(keys))
@@ -140,7 +140,7 @@ def is_whole(queries: int, keys: int) -> bool:
     return queries * keys <= WHOLE_SCORES
 
 
-def of_texts(bias: Bias, queries: int, keys: int) -> AnyBias:
+def make_text_bias(bias: Bias, queries: int, keys: int) -> AnyBias:
     """Returns the bias of whole texts, as one array if their scores fit into one."""
     return bias.tile(0, queries, 0, keys) if is_whole(queries, keys) else bias
 
@@ -153,16 +153,16 @@ def make_cache_bias(
     return CacheBias(bias, first, jnp.max(start) + queries)
 
 
-def of_call(
+def make_call_bias(
     bias: Bias, start: Int[Array, " B"], queries: int, slots: int, window: int = 0
 ) -> AnyBias:
     """Returns the bias of an `extend` call, computed per block for a long cache."""
     if slots > LONG_CACHE and queries <= CHUNK:
         return make_cache_bias(bias, start, queries, window)
-    return of_texts(bias, queries, slots)
+    return make_text_bias(bias, queries, slots)
 
 
-def of_tree(bias: Float32[Array, "B H T C"], start: Int[Array, " B"]) -> AnyBias:
+def make_tree_bias(bias: Float32[Array, "B H T C"], start: Int[Array, " B"]) -> AnyBias:
     """Returns the bias of an `extend` call on a tree from its array [B, H, T, C]."""
     queries, slots = bias.shape[2:]
     if slots > LONG_CACHE:

@@ -22,13 +22,13 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models import encoder_decoder
-from specjax.models.attention import AnyBias, CausalBias, LengthBias, of_texts
+from specjax.models.attention import AnyBias, CausalBias, LengthBias, make_text_bias
 from specjax.models.base import Params
 from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
 from specjax.models.info import ModelInfo
-from specjax.models.layers import Dense, FeedForward, LayerNorm, Tree, tied_logits
+from specjax.models.layers import Dense, FeedForward, LayerNorm, Tree, compute_tied_logits
 from specjax.models.positions import Sinusoids
-from specjax.models.windows import of_fed
+from specjax.models.windows import make_step_mask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,12 +195,12 @@ class DecoderStack(EncoderDecoderModule, Generic[Config]):
         return self.decoder_entrance(self.embed(tokens), tokens, position)
 
     def make_target_bias(self, size: int) -> AnyBias:
-        return of_texts(CausalBias(jnp.zeros(1, jnp.int32)), size, size)
+        return make_text_bias(CausalBias(jnp.zeros(1, jnp.int32)), size, size)
 
     def make_step_bias(
         self, data: Mapping[str, Any], start: jax.Array, fed: int, tree: Tree | None
     ) -> AnyBias:
-        return of_fed(data["own"][0], 0, start, fed, tree)
+        return make_step_mask(data["own"][0], 0, start, fed, tree)
 
     def apply_final_norm(self, x: jax.Array) -> jax.Array:
         return self.decoder_norm(x) if self.config.final_norm else x
@@ -208,7 +208,7 @@ class DecoderStack(EncoderDecoderModule, Generic[Config]):
     def apply_lm_head(self, x: jax.Array, training: bool = False) -> jax.Array:
         c = self.config
         if c.tied:
-            logits = tied_logits(x, self.embedding, training)
+            logits = compute_tied_logits(x, self.embedding, training)
         else:
             logits = self.head(x).astype(jnp.float32)
         return logits + self.logits_bias[0] if c.logits_bias else logits
@@ -234,7 +234,7 @@ class BartModule(DecoderStack[BartConfig]):
         x = self.scale_embedding(table[source].astype(jnp.float32))
         x = self.encoder_entrance(x, source, jnp.arange(size)[None])
         x = self.drop(x, deterministic=deterministic)
-        biases = [of_texts(LengthBias(length), size, size)] * len(self.encoder)
+        biases = [make_text_bias(LengthBias(length), size, size)] * len(self.encoder)
         x = self.run_encoder(x, biases, deterministic)
         return self.encoder_norm(x) if self.config.final_norm else x
 

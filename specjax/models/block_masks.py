@@ -10,29 +10,31 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from specjax.models.attention import AnyBias, of_call, of_tree
-from specjax.models.layers import MASKED, causal_mask, key_mask
-from specjax.models.positions import RelativeBiasOf, bias_rows
+from specjax.models.attention import AnyBias, make_call_bias, make_tree_bias
+from specjax.models.layers import MASKED, make_causal_mask, make_key_mask
+from specjax.models.positions import RelativeBiasOf, compute_bias_rows
 
 
-def see_block(
+def make_block_mask(
     start: jax.Array, size: int, slots: int, table: jax.Array | None, causal: bool, window: int
 ) -> AnyBias:
     """Builds the mask of a block of `size` tokens from slot `start` [B], over a cache.
 
-    `table` [H, 2 * C] is a bias by distance, as of `bias_rows`.
+    `table` [H, 2 * C] is a bias by distance, as of `compute_bias_rows`.
     """
     if table is not None and not (causal or window):
-        return of_call(RelativeBiasOf(table, start, start + size), start, size, slots)
+        return make_call_bias(RelativeBiasOf(table, start, start + size), start, size, slots)
     position = start[:, None] + jnp.arange(size)
     if causal:
-        mask = causal_mask(position, jnp.arange(slots), window)
+        mask = make_causal_mask(position, jnp.arange(slots), window)
     else:
-        mask = jnp.broadcast_to(key_mask(start + size, slots), (len(start), 1, size, slots))
+        mask = jnp.broadcast_to(make_key_mask(start + size, slots), (len(start), 1, size, slots))
         if window:
             far = position[..., None] - jnp.arange(slots) >= window
             mask = jnp.where(far[:, None], MASKED, mask)
-    return of_tree(mask if table is None else mask + bias_rows(table, start, size), start)
+    return make_tree_bias(
+        mask if table is None else mask + compute_bias_rows(table, start, size), start
+    )
 
 
 class BlocksBias(struct.PyTreeNode):
@@ -42,7 +44,7 @@ class BlocksBias(struct.PyTreeNode):
     """
 
     anchors: jax.Array  # [B, A] position of the first token of each block
-    table: jax.Array | None  # [H, 2 * C] bias by distance, as of `bias_rows`
+    table: jax.Array | None  # [H, 2 * C] bias by distance, as of `compute_bias_rows`
     text: int = struct.field(pytree_node=False)  # T
     size: int = struct.field(pytree_node=False)  # N
     causal: bool = struct.field(pytree_node=False, default=False)

@@ -16,7 +16,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from specjax.models.attention import WHOLE_PROMPT, AnyBias, CausalBias, of_texts
+from specjax.models.attention import WHOLE_PROMPT, AnyBias, CausalBias, make_text_bias
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import KeysValues, make_empty_cache, make_prompt_cache
 from specjax.models.causal_layers import CausalConfig, Layer, make_norm
@@ -25,16 +25,16 @@ from specjax.models.layers import (
     Dense,
     Tree,
     apply,
+    compute_tied_logits,
     init_params,
     multiply,
     rematerialize,
     soft_cap,
-    tied_logits,
 )
 from specjax.models.linen import LinenModel
 from specjax.models.positions import compute_angles
 from specjax.models.prefill import read_in_chunks
-from specjax.models.windows import make_chunk_mask, make_layer_masks, of_fed
+from specjax.models.windows import make_chunk_mask, make_layer_masks, make_step_mask
 
 
 class CausalModule(nn.Module):
@@ -96,7 +96,7 @@ class CausalModule(nn.Module):
         if self.config.projected_width:
             x = self.project_out(x)
         if self.config.tied:
-            logits = tied_logits(x, self.embedding, training)
+            logits = compute_tied_logits(x, self.embedding, training)
         else:
             logits = self.head(x).astype(jnp.float32)
         return soft_cap(logits, self.config.logit_cap)
@@ -120,7 +120,7 @@ class CausalModule(nn.Module):
         begin = jnp.zeros_like(length)
         masks = self.make_masks(
             [None] * self.config.num_layers,
-            lambda _, window: of_texts(CausalBias(begin, window), size, size),
+            lambda _, window: make_text_bias(CausalBias(begin, window), size, size),
         )
         for layer, turned, mask in zip(self.layers, angles, masks, strict=True):
             x, keys_values = rematerialize(one, self.config.remat)(layer, x, turned, mask)
@@ -182,7 +182,9 @@ class CausalModule(nn.Module):
         own = list(data["own"])
         fed = tokens.shape[1]
         position = start[:, None] + jnp.arange(fed) if tree is None else tree[0][:, -fed:]
-        masks = self.make_masks(own, lambda one, window: of_fed(one, window, start, fed, tree))
+        masks = self.make_masks(
+            own, lambda one, window: make_step_mask(one, window, start, fed, tree)
+        )
         angles = self.compute_layer_angles(position, position + 1)
         x = self.embed(tokens, position) if resume is None else resume
         taken = {}

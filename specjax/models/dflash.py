@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.models.attention import AnyBias, of_texts
+from specjax.models.attention import AnyBias, make_text_bias
 from specjax.models.base import Cache, LanguageModel, Output, Params
-from specjax.models.block_masks import BlocksBias, see_block
+from specjax.models.block_masks import BlocksBias, make_block_mask
 from specjax.models.caches import KeysValues, update_cache, write
 from specjax.models.convolution import Convolution, DynamicConvolution
 from specjax.models.correction import BlockLogits, Correction, Corrector
@@ -161,7 +161,7 @@ class DFlashModule(OnTargetModule[Config]):
         return x if self.config.d_model == self.config.embedding_size else self.enter(x)
 
     def reversed_bias(self, capacity: int) -> jax.Array:
-        """Self-attention bias by position, to both sides, [H, 2 * capacity] (`bias_rows`)."""
+        """Self-attention bias by distance to both sides, [H, 2 * capacity] (`compute_bias_rows`)."""
         return self.position_bias(np.arange(-(capacity - 1), capacity + 1))
 
     def remember(
@@ -201,7 +201,8 @@ class DFlashModule(OnTargetModule[Config]):
         angles = self.angles(start[:, None] + jnp.arange(size))
         table, slots = data.get("bias"), data["own"][0][0].shape[2]
         seen = {
-            mask: see_block(start, size, slots, table, *mask) for mask in layer_masks(self.config)
+            mask: make_block_mask(start, size, slots, table, *mask)
+            for mask in layer_masks(self.config)
         }
         cross = (*data["cross"], data["cross_bias"]) if self.config.cross else None
         x = self.block(pending, size)
@@ -246,7 +247,7 @@ class DFlashModule(OnTargetModule[Config]):
         of_block, fused = self.angles(position), self.fused(features)
         table = self.reversed_bias(text + size) if self.config.cross else None
         biases = {
-            mask: of_texts(BlocksBias(anchors, table, text, size, *mask), fed, text + fed)
+            mask: make_text_bias(BlocksBias(anchors, table, text, size, *mask), fed, text + fed)
             for mask in layer_masks(self.config)
         }
         pending = jnp.take_along_axis(tokens, anchors, axis=1)

@@ -23,10 +23,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float32, Int
 
-from specjax.models.attention import AnyBias, CausalBias, WithoutFirst, of_call, of_tree
+from specjax.models.attention import (
+    AnyBias,
+    CausalBias,
+    WithoutFirst,
+    make_call_bias,
+    make_tree_bias,
+)
 from specjax.models.base import Cache, Output, Params, PromptReading, Prompts, Resume
 from specjax.models.caches import KeysValues, move_slots, update_cache, write
-from specjax.models.layers import MASKED, RMSNorm, Tree, apply, call, tree_mask
+from specjax.models.layers import MASKED, RMSNorm, Tree, apply, call, make_tree_mask
 from specjax.models.on_target import (
     Cross,
     FeatureDrafter,
@@ -38,8 +44,8 @@ from specjax.models.on_target import (
     select_last_state,
     slots_from,
 )
-from specjax.models.positions import RelativeBias, RelativeBiasOf, tree_bias
-from specjax.models.windows import of_fed
+from specjax.models.positions import RelativeBias, RelativeBiasOf, compute_tree_bias
+from specjax.models.windows import make_step_mask
 
 PART = 512
 """Most tokens of a prompt that the layer is fed together."""
@@ -157,7 +163,7 @@ class EagleModule(OnTargetModule[Config]):
         return self.handed_on(states)
 
     def reversed_bias(self, capacity: int) -> Float[Array, "H 2*{capacity}"]:
-        """Self-attention bias and causal mask by position, [H, 2 * capacity] (`bias_rows`)."""
+        """Self-attention bias and causal mask by distance, [H, 2 * capacity] (`compute_bias_rows`)."""
         distance = np.arange(-(capacity - 1), capacity + 1)
         return self.position_bias(distance) + np.where(distance > 0, MASKED, 0.0)
 
@@ -196,22 +202,22 @@ class EagleModule(OnTargetModule[Config]):
         if not self.config.cross:
             return self.own_bias(data["own"][0], start, fed, tree)
         if tree is not None:
-            return of_tree(tree_bias(data["bias"], tree, start), start)
+            return make_tree_bias(compute_tree_bias(data["bias"], tree, start), start)
         relative, slots = RelativeBiasOf(data["bias"], start), data["bias"].shape[1] // 2
-        return of_call(relative, start, fed, slots)
+        return make_call_bias(relative, start, fed, slots)
 
     def own_bias(
         self, own: KeysValues, start: Int[Array, " B"], fed: int, tree: Tree | None
     ) -> AnyBias:
         """The mask of self-attention without relative positions."""
         if self.config.reads_first:
-            return of_fed(own, 0, start, fed, tree)
+            return make_step_mask(own, 0, start, fed, tree)
         slots = own[0].shape[2]
         if tree is None:
-            return of_call(WithoutFirst(CausalBias(start), start), start, fed, slots)
+            return make_call_bias(WithoutFirst(CausalBias(start), start), start, fed, slots)
         places = jnp.arange(slots)
-        mask = jnp.minimum(tree_mask(tree, start, places), jnp.where(places > 0, 0.0, MASKED))
-        return of_tree(mask, start)
+        mask = jnp.minimum(make_tree_mask(tree, start, places), jnp.where(places > 0, 0.0, MASKED))
+        return make_tree_bias(mask, start)
 
     def unrolled(
         self,

@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from specjax.models.attention import AnyBias, LengthBias, Source, attention, of_texts
+from specjax.models.attention import AnyBias, LengthBias, Source, attention, make_text_bias
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import KeysValues, make_empty_cache, update_cache
 from specjax.models.info import ModelInfo
@@ -23,7 +23,7 @@ from specjax.models.layers import (
     apply,
     compute_masked_mean,
     init_params,
-    key_mask,
+    make_key_mask,
     merge_heads,
     rematerialize,
     split_heads,
@@ -232,7 +232,7 @@ class EncoderDecoderModule(nn.Module):
         """Returns cross-attention data, embeddings [B, D] and states from states [B, S, D]."""
         data = {
             "cross": [layer.compute_cross_keys_values(encoded) for layer in self.decoder],
-            "cross_bias": key_mask(length, encoded.shape[1]),
+            "cross_bias": make_key_mask(length, encoded.shape[1]),
         }
         return data, compute_masked_mean(encoded, length), encoded
 
@@ -287,7 +287,7 @@ class EncoderDecoderModule(nn.Module):
         """Computes teacher-forced states [B, T, D] after each decoder layer of `exits`."""
         encoded = self.encode(source, source_length, deterministic)
         size = target.shape[1]
-        cross_bias = of_texts(LengthBias(source_length), size, encoded.shape[1])
+        cross_bias = make_text_bias(LengthBias(source_length), size, encoded.shape[1])
         position = jnp.arange(size)[None]
         angles, biases = self.compute_decoder_angles(position), self.make_target_biases(size)
 

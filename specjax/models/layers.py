@@ -89,7 +89,7 @@ class Dense(nn.Module):
         return stored if known else self.param("kernel", init, shape, jnp.float32)
 
 
-def tied_logits(
+def compute_tied_logits(
     x: Float[Array, "... D"], table: Float[Array, "V D"], training: bool
 ) -> Float32[Array, "... V"]:
     """Computes float32 logits [..., V] of states [..., D] with the embedding table [V, D].
@@ -326,7 +326,7 @@ def locate_tree_slots(
     return at, jnp.where(inside[:, None], among, (slots < first[:, None])[:, None])
 
 
-def tree_mask(
+def make_tree_mask(
     tree: Tree,
     start: Int[Array, " B"],
     slots: Int[Array, " C"] | Int[Array, "B C"],
@@ -340,7 +340,7 @@ def tree_mask(
     return jnp.where(visible, 0.0, MASKED).astype(jnp.float32)[:, None]
 
 
-def causal_mask(
+def make_causal_mask(
     position: Int[Array, "B T"], slots: Int[Array, " C"] | Int[Array, "B C"], window: int = 0
 ) -> Float32[Array, "B 1 T C"]:
     """Builds the additive mask [B, 1, T, C] of keys after each query's `position` [B, T].
@@ -355,7 +355,7 @@ def causal_mask(
     return jnp.where(hidden, MASKED, 0.0).astype(jnp.float32)[:, None]
 
 
-def key_mask(length: Int[Array, " B"], size: int) -> Float32[Array, "B 1 1 {size}"]:
+def make_key_mask(length: Int[Array, " B"], size: int) -> Float32[Array, "B 1 1 {size}"]:
     """Builds the additive mask [B, 1, 1, size] of keys from each row's `length` [B] on."""
     hidden = jnp.arange(size) >= length[:, None]
     return jnp.where(hidden, MASKED, 0.0).astype(jnp.float32)[:, None, None, :]

@@ -29,9 +29,9 @@ from specjax.models.layers import (
     FeedForward,
     RMSNorm,
     apply,
-    key_mask,
+    compute_tied_logits,
+    make_key_mask,
     merge_heads,
-    tied_logits,
 )
 from specjax.models.linen import LinenModel
 
@@ -236,7 +236,7 @@ class OnTargetModule(nn.Module, Generic[Config]):
         """The same of states [..., D] after the final norm."""
         c = self.config
         if c.tied_head:
-            logits = tied_logits(normed, self.embedding, training=False)
+            logits = compute_tied_logits(normed, self.embedding, training=False)
         else:
             logits = self.head(normed).astype(jnp.float32)
         if c.logit_multiplier != 1.0:
@@ -344,7 +344,7 @@ class FeatureDrafter(LinenModel):
         if c.cross:
             nothing = jnp.zeros((rows, c.cross_heads, width, c.cross_width), c.dtype)
             data["bias"] = self.module.apply({"params": params}, capacity, method="reversed_bias")
-            data |= {"cross": (nothing, nothing), "cross_bias": key_mask(prompt_length, width)}
+            data |= {"cross": (nothing, nothing), "cross_bias": make_key_mask(prompt_length, width)}
         return Cache(data, length), PromptReading(jnp.zeros((rows, c.d_model), jnp.float32))
 
     def attend(self, cache: Cache, target: Cache) -> Cache:

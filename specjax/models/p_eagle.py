@@ -21,7 +21,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Float32, Int
 
-from specjax.models.attention import of_texts
+from specjax.models.attention import make_text_bias
 from specjax.models.base import Params
 from specjax.models.caches import KeysValues
 from specjax.models.eagle import Eagle, EagleCausalConfig, EagleModule, EagleT5Config
@@ -100,7 +100,7 @@ class PEagleModule(EagleModule):
         before = jnp.concatenate([before[:, :size], before[:, size + 1 :]], axis=1)
         table = self.reversed_bias(size + len(counts)) if self.config.cross else None
         whole = RolloutsBias(anchor, jnp.asarray(slot), table, self.config.reads_first)
-        bias = of_texts(whole, len(slot), len(slot))
+        bias = make_text_bias(whole, len(slot), len(slot))
 
         def attend(number: int, made: KeysValues) -> Any:
             return made, bias
@@ -121,7 +121,9 @@ class RolloutsBias(struct.PyTreeNode):
 
     anchor: Int[Array, "B M"]
     slot: Int[Array, " M"]  # 0: a token of the text
-    table: Float[Array, "H W"] | None  # bias by distance, as of `bias_rows`; None: there is none
+    table: (
+        Float[Array, "H W"] | None
+    )  # bias by distance, as of `compute_bias_rows`; None: there is none
     reads_first: bool = struct.field(pytree_node=False)
 
     def tile(

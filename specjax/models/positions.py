@@ -22,7 +22,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Float32, Int, Int32
 
-from specjax.models.layers import Tree, key_mask, locate_tree_slots, tree_mask
+from specjax.models.layers import Tree, locate_tree_slots, make_key_mask, make_tree_mask
 
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 
@@ -228,7 +228,7 @@ FEW = 16
 """Maximum queries whose rows are sliced from one band on a TPU."""
 
 
-def bias_rows(
+def compute_bias_rows(
     table: Float[Array, "H W"], start: Int[Array, " B"], count: int, keys: int | None = None
 ) -> Float[Array, "B H {count} C"]:
     """Computes the bias [B, H, T, C] of queries at `start + t` over C slots, or `keys`.
@@ -274,7 +274,7 @@ def _slice_band(
 
 
 class RelativeBiasOf(struct.PyTreeNode):
-    """The bias of `bias_rows`, computed per block of queries and keys (`attention.Bias`)."""
+    """The bias of `compute_bias_rows`, per block of queries and keys (`attention.Bias`)."""
 
     table: Float[Array, "H 2*C"]
     start: Int32[Array, "#B"]  # position of the first query
@@ -283,11 +283,11 @@ class RelativeBiasOf(struct.PyTreeNode):
     def tile(
         self, query: Int[Array, ""] | int, queries: int, key: Int[Array, ""] | int, keys: int
     ) -> Float32[Array, "B H T C"]:
-        bias = bias_rows(self.table, self.start + (query - key), queries, keys)
-        return bias if self.length is None else bias + key_mask(self.length - key, keys)
+        bias = compute_bias_rows(self.table, self.start + (query - key), queries, keys)
+        return bias if self.length is None else bias + make_key_mask(self.length - key, keys)
 
 
-def tree_bias(
+def compute_tree_bias(
     table: Float[Array, "H W"], tree: Tree, start: Int[Array, " B"]
 ) -> Float[Array, "B H T C"]:
     """Computes the bias [B, H, T, C] of a tree's fed tokens over all C slots.
@@ -301,4 +301,4 @@ def tree_bias(
     fed = tree[0][:, -tree[1].shape[1] :]
     distance = jnp.minimum(at[:, None] - fed[..., None], 0)
     bias = jnp.moveaxis(table[:, capacity - 1 + distance], 0, 1)
-    return bias + tree_mask(tree, start, slots)
+    return bias + make_tree_mask(tree, start, slots)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.models import encoder_decoder
-from specjax.models.attention import AnyBias, is_whole, of_call, of_tree
+from specjax.models.attention import AnyBias, is_whole, make_call_bias, make_tree_bias
 from specjax.models.base import Params
 from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
 from specjax.models.layers import (
@@ -27,10 +27,10 @@ from specjax.models.layers import (
     FeedForward,
     RMSNorm,
     Tree,
-    key_mask,
-    tied_logits,
+    compute_tied_logits,
+    make_key_mask,
 )
-from specjax.models.positions import RelativeBias, RelativeBiasOf, tree_bias
+from specjax.models.positions import RelativeBias, RelativeBiasOf, compute_tree_bias
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +150,7 @@ class T5Module(EncoderDecoderModule):
             )
         position = np.arange(size)
         distance = position[None, :] - position[:, None]
-        mask = key_mask(length, size)
+        mask = make_key_mask(length, size)
         return self.make_layer_biases(
             self.encoder_bias, self.encoder, lambda table: table(distance)[None] + mask
         )
@@ -185,11 +185,11 @@ class T5Module(EncoderDecoderModule):
         if c.scale_outputs:
             x = x * c.d_model**-0.5
         if c.tied:
-            return tied_logits(x, self.embedding, training)
+            return compute_tied_logits(x, self.embedding, training)
         return self.head(x).astype(jnp.float32)
 
     def reversed_bias(self, capacity: int) -> jax.Array | list[jax.Array]:
-        """Computes bias and causal mask by distance, [H, 2 * capacity] (see `bias_rows`).
+        """Computes bias and causal mask by distance, [H, 2 * capacity] (see `compute_bias_rows`).
 
         A list with one per layer if layers have their own tables.
         """
@@ -205,8 +205,8 @@ class T5Module(EncoderDecoderModule):
     ) -> list[AnyBias]:
         def one(table: jax.Array) -> AnyBias:
             if tree is not None:
-                return of_tree(tree_bias(table, tree, start), start)
-            return of_call(RelativeBiasOf(table, start), start, fed, table.shape[1] // 2)
+                return make_tree_bias(compute_tree_bias(table, tree, start), start)
+            return make_call_bias(RelativeBiasOf(table, start), start, fed, table.shape[1] // 2)
 
         return self.make_layer_biases(data["bias"], self.decoder, one)
 

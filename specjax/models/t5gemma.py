@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models import encoder_decoder
-from specjax.models.attention import AnyBias, CausalBias, LengthBias, attention, of_texts
+from specjax.models.attention import AnyBias, CausalBias, LengthBias, attention, make_text_bias
 from specjax.models.base import Params
 from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
 from specjax.models.layers import (
@@ -25,12 +25,12 @@ from specjax.models.layers import (
     FeedForward,
     RMSNorm,
     Tree,
+    compute_tied_logits,
     merge_heads,
     soft_cap,
-    tied_logits,
 )
 from specjax.models.positions import Rope, compute_angles, rotate
-from specjax.models.windows import make_layer_masks, of_fed
+from specjax.models.windows import make_layer_masks, make_step_mask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +235,9 @@ class T5GemmaModule(EncoderDecoderModule, Generic[Config]):
         biases = make_layer_masks(
             shape.windows,
             shape.windows,
-            lambda _, window: of_texts(LengthBias(length, self.get_reach(window)), size, size),
+            lambda _, window: make_text_bias(
+                LengthBias(length, self.get_reach(window)), size, size
+            ),
         )
         x = self.drop(self.embed_source(source), deterministic=deterministic)
         x = self.run_encoder(x, biases, deterministic, angles)
@@ -247,7 +249,9 @@ class T5GemmaModule(EncoderDecoderModule, Generic[Config]):
     def make_target_biases(self, size: int) -> list[AnyBias]:
         windows, start = self.config.decoder.windows, jnp.zeros(1, jnp.int32)
         return make_layer_masks(
-            windows, windows, lambda _, window: of_texts(CausalBias(start, window), size, size)
+            windows,
+            windows,
+            lambda _, window: make_text_bias(CausalBias(start, window), size, size),
         )
 
     def make_step_biases(
@@ -255,7 +259,7 @@ class T5GemmaModule(EncoderDecoderModule, Generic[Config]):
     ) -> list[AnyBias]:
         windows = self.config.decoder.windows
         return make_layer_masks(
-            windows, data["own"], lambda own, window: of_fed(own, window, start, fed, tree)
+            windows, data["own"], lambda own, window: make_step_mask(own, window, start, fed, tree)
         )
 
     def select_output(self, x: jax.Array, deterministic: bool) -> jax.Array:
@@ -265,7 +269,7 @@ class T5GemmaModule(EncoderDecoderModule, Generic[Config]):
         c = self.config
         x = self.decoder_norm(x)
         if c.tied:
-            logits = tied_logits(x, self.embedding, training)
+            logits = compute_tied_logits(x, self.embedding, training)
         else:
             logits = self.head(x).astype(jnp.float32)
         return soft_cap(logits, c.logit_cap)

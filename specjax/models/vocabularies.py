@@ -23,7 +23,7 @@ import numpy as np
 
 from specjax.models.base import Cache, LanguageModel, Output, OwnPrompt, Params, PromptReading
 from specjax.models.info import ModelInfo
-from specjax.models.layers import MASKED, tied_logits
+from specjax.models.layers import MASKED, compute_tied_logits
 from specjax.models.whisper import Whisper
 
 
@@ -280,7 +280,7 @@ class DraftVocabulary(ModelWrapper):
         return self.model.apply_final_norm(params["model"], hidden)
 
     def apply_lm_head(self, params: Params, normed: jax.Array) -> jax.Array:
-        logits = tied_logits(normed, params["rows"], False)
+        logits = compute_tied_logits(normed, params["rows"], False)
         return _to_target_ids(params, logits)
 
     def read_out(self, params: Params, hidden: jax.Array) -> jax.Array:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.models.attention import LengthBias, of_texts
+from specjax.models.attention import LengthBias, make_text_bias
 from specjax.models.bart import BartConfig, DecoderStack, EncoderLayer
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.encoder_decoder import EncoderDecoder
@@ -124,7 +124,7 @@ class WhisperModule(DecoderStack[WhisperConfig]):
         if not self.config.own_encoder:
             return source.astype(self.config.dtype)  # encoder states of the target
         x = self.drop(self.encoder_entrance(source), deterministic=deterministic)
-        bias = of_texts(LengthBias(length), x.shape[1], x.shape[1])
+        bias = make_text_bias(LengthBias(length), x.shape[1], x.shape[1])
         biases = [bias] * len(self.encoder)
         return self.encoder_norm(self.run_encoder(x, biases, deterministic))
 

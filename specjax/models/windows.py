@@ -8,9 +8,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.models.attention import AnyBias, CausalBias, make_cache_bias, of_call, of_tree
+from specjax.models.attention import (
+    AnyBias,
+    CausalBias,
+    make_cache_bias,
+    make_call_bias,
+    make_tree_bias,
+)
 from specjax.models.caches import KeysValues, Ring, get_held_slots
-from specjax.models.layers import Tree, tree_mask
+from specjax.models.layers import Tree, make_tree_mask
 
 
 def make_layer_masks(
@@ -25,7 +31,9 @@ def make_layer_masks(
     return [made[window] for window in windows]
 
 
-def of_fed(own: KeysValues, window: int, start: jax.Array, fed: int, tree: Tree | None) -> AnyBias:
+def make_step_mask(
+    own: KeysValues, window: int, start: jax.Array, fed: int, tree: Tree | None
+) -> AnyBias:
     """Builds the mask of `fed` tokens at slots from `start` [B], written to the cache `own`.
 
     Raises:
@@ -36,10 +44,10 @@ def of_fed(own: KeysValues, window: int, start: jax.Array, fed: int, tree: Tree 
         _check_room(own, window, fed if tree is None else tree[0].shape[1])
     slots = get_held_slots(own, start + fed)
     if tree is not None:
-        return of_tree(tree_mask(tree, start, slots, window), start)
+        return make_tree_bias(make_tree_mask(tree, start, slots, window), start)
     bias = CausalBias(start, window, slots if ring else None)
     # A ring's slots are not in order, so no range of them can be skipped.
-    return of_call(bias, start, fed, own[0].shape[2], 0 if ring else window)
+    return make_call_bias(bias, start, fed, own[0].shape[2], 0 if ring else window)
 
 
 def make_chunk_mask(

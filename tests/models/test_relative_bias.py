@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specjax.models import positions
-from specjax.models.positions import FEW, bias_rows
+from specjax.models.positions import FEW, compute_bias_rows
 
 CAPACITY = 20
 TABLE = jax.random.normal(jax.random.key(0), (3, 2 * CAPACITY))
@@ -23,7 +23,7 @@ def by_distance(start: int, count: int, keys: int) -> np.ndarray:
     return np.stack(rows, axis=1)
 
 
-@pytest.mark.parametrize("way", ["bias_rows", "_slice_rows", "_slice_band"])
+@pytest.mark.parametrize("way", ["compute_bias_rows", "_slice_rows", "_slice_band"])
 @pytest.mark.parametrize(("count", "keys"), [(1, None), (2, None), (5, None), (5, 7)])
 def test_rows_are_those_of_each_querys_distances(way: str, count: int, keys: int | None) -> None:
     """To the bit, also at both ends of the buffer, where the last queries lie behind it."""
@@ -41,7 +41,7 @@ def test_a_tpus_program_slices_the_table_once_for_a_text(count: int) -> None:
     rows = jax.ShapeDtypeStruct((4,), jnp.int32)
 
     def gathered(platform: str) -> bool:
-        traced = jax.jit(bias_rows, static_argnums=2).trace(TABLE, rows, count)
+        traced = jax.jit(compute_bias_rows, static_argnums=2).trace(TABLE, rows, count)
         text = traced.lower(lowering_platforms=(platform,)).as_text()
         assert "stablehlo.gather" in text
         return f"tensor<4x{count}x1xi32>" in text or f"tensor<{4 * count}x1xi32>" in text

@@ -783,8 +783,8 @@ FAULTS = (
     Fault(
         "a causal block sees later places",
         "models/block_masks.py",
-        "    if causal:\n        mask = causal_mask",
-        "    if False:\n        mask = causal_mask",
+        "    if causal:\n        mask = make_causal_mask",
+        "    if False:\n        mask = make_causal_mask",
         "tests/decoding/test_block_corrections.py -k causal",
     ),
     Fault(

@@ -12,7 +12,7 @@ import pytest
 
 from specjax.data.pipeline import pad_batch
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.layers import Dense, tied_logits
+from specjax.models.layers import Dense, compute_tied_logits
 from specjax.models.positions import Rope
 from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
@@ -140,7 +140,7 @@ def test_a_label_outside_the_vocabulary_is_no_number():
 def test_both_orders_of_a_tied_output_layer_agree():
     x = jax.random.normal(jax.random.key(0), (2, 3, 8))
     table = jax.random.normal(jax.random.key(1), (V, 8))
-    found = [tied_logits(x, table, training) for training in (True, False)]
+    found = [compute_tied_logits(x, table, training) for training in (True, False)]
     np.testing.assert_allclose(*found, atol=1e-5)
 
 
