@@ -161,7 +161,7 @@ class DFlashModule(OnTargetModule[Config]):
         return x if self.config.d_model == self.config.embedding_size else self.enter(x)
 
     def reversed_bias(self, capacity: int) -> jax.Array:
-        """Self-attention bias by distance to both sides, [H, 2 * capacity] (`compute_bias_rows`)."""
+        """Self-attention bias by distance to both sides, [H, 2 * C] (`compute_bias_rows`)."""
         return self.position_bias(np.arange(-(capacity - 1), capacity + 1))
 
     def remember(

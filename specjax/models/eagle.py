@@ -163,7 +163,7 @@ class EagleModule(OnTargetModule[Config]):
         return self.handed_on(states)
 
     def reversed_bias(self, capacity: int) -> Float[Array, "H 2*{capacity}"]:
-        """Self-attention bias and causal mask by distance, [H, 2 * capacity] (`compute_bias_rows`)."""
+        """Self-attention bias and causal mask by distance, [H, 2 * C] (`compute_bias_rows`)."""
         distance = np.arange(-(capacity - 1), capacity + 1)
         return self.position_bias(distance) + np.where(distance > 0, MASKED, 0.0)
 
