@@ -43,14 +43,11 @@ class PEagle(Eagle):
     def open(
         self, env: Env, caches: Caches, memory: TargetStates, context: Context
     ) -> tuple[jax.Array, Cache]:
-        """Feeds the last tokens of the text, each exactly once, and masks after the last one.
-
-        The cache that it returns ends with the text: masks are read anew in every round.
-        """
+        """Feeds the last tokens of the text, each exactly once, and masks after the last one."""
         model, cache = env[self.model], self.absorbed(env, caches, memory)
         cache = catch_up(model, cache, context, self.lag)
         tokens = slice_window(context.tokens, cache.length, self.lag + self.depth - 1)
         last = (context.length - 1 - cache.length)[:, None]
         tokens = jnp.where(jnp.arange(tokens.shape[1]) > last, MASK, tokens)
         output, cache = model.extend(tokens, cache, at=last + jnp.arange(self.depth))
-        return output.logits, cache.replace(length=context.length)
+        return output.logits, cache

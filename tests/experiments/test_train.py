@@ -35,7 +35,7 @@ from specjax.runtime.errors import UserError
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"))
 WHOLE = ("align", "distill", "early_exit", "finetune", "scratch")
 BLOCKS = ("dflash", "dflash2", "dspark", "jetspec")
-QUICK = (*WHOLE, *BLOCKS, "blockwise", "eagle", "medusa", "middle", "whisper")
+QUICK = (*WHOLE, *BLOCKS, "blockwise", "eagle", "p_eagle", "medusa", "middle", "whisper")
 RUN_HERE = (*QUICK, "smollm2")
 
 
@@ -162,6 +162,7 @@ def test_heads_are_trained_and_draft(pair, tmp_path, trunk):
 
 TRAINED = {
     "eagle": ({}, {"objective__steps": 2}),
+    "p_eagle": ({"num_decoder_layers": 2}, {"objective__slots": 2}),
     "dflash": ({"block_size": 3, "num_decoder_layers": 1}, {"objective__anchors": 4}),
     "dspark": (
         {"block_size": 2, "anchor_first": True, "markov_rank": 4, "num_decoder_layers": 1},

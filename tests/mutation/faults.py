@@ -592,6 +592,20 @@ FAULTS = (
         "tests/decoding/test_eagle.py -k trusted",
     ),
     Fault(
+        "a slot of P-EAGLE is read one place too far",
+        "drafting/p_eagle.py",
+        "at=last + jnp.arange(self.depth)",
+        "at=last + 1 + jnp.arange(self.depth)",
+        "tests/decoding/test_p_eagle.py -k fresh",
+    ),
+    Fault(
+        "a slot of P-EAGLE sees those of other rollouts in training",
+        "models/p_eagle.py",
+        "(number > 0) & (of == anchor)",
+        "(number > 0) & (of <= anchor)",
+        "tests/training/test_p_eagle.py -k own_rollout",
+    ),
+    Fault(
         "the target's states are put one slot too far",
         "drafting/on_target.py",
         "TargetStates(features, outcome.context.length - 1)",

@@ -71,3 +71,17 @@ def test_weights_have_no_gradient(weigh):
         return jnp.sum(jnp.stack(weigh(values, everywhere(values), 0)))
 
     np.testing.assert_array_equal(jax.grad(total)(jnp.full((1, 2), 0.5)), np.zeros((1, 2)))
+
+
+@pytest.mark.parametrize("weigh", [prefix_weights, dpace_weights])
+def test_later_tokens_may_lack_the_last_drafts(weigh):
+    """They have the weights that they have where these drafts are there and masked."""
+    rng = np.random.default_rng(1)
+    whole = [jnp.float32(rng.uniform(0.1, 0.9, size=(2, 6))) for _ in range(3)]
+    counts = (6, 4, 1)
+    masks = [jnp.broadcast_to(jnp.arange(6) < count, (2, 6)) for count in counts]
+    expected = weigh(whole, masks, 0)
+    cut = [one[:, :count] for one, count in zip(whole, counts, strict=True)]
+    found = weigh(cut, everywhere(cut), 0)
+    for one, other, count in zip(found, expected, counts, strict=True):
+        np.testing.assert_allclose(one, other[:, :count], rtol=1e-6)
