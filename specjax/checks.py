@@ -57,7 +57,7 @@ def check_integers(**values: Any) -> None:
     Raises:
       UserError: naming the argument, the value and what is allowed.
     """
-    known = fields.config_fields(Sizes)
+    known = fields.get_config_fields(Sizes)
     for name, value in values.items():
         check_value(known[name], name, value)
 

@@ -70,7 +70,7 @@ class ConfigField:
         """The fields of a group; empty for any other kind."""
         if self.of is None:
             return {}
-        every = config_fields(self.of) if isinstance(self.of, type) else self.of()
+        every = get_config_fields(self.of) if isinstance(self.of, type) else self.of()
         return {name: field for name, field in every.items() if name not in self.without}
 
     @property
@@ -265,7 +265,7 @@ def parse_interval(bounds: str) -> tuple[Callable[[float], bool], str]:
     return fits, words if open_high else f"{words}, or 'inf'"
 
 
-def config_fields(cls: type) -> dict[str, ConfigField]:
+def get_config_fields(cls: type) -> dict[str, ConfigField]:
     """Returns the config fields of a dataclass by name; none of any other class.
 
     Inherited fields that the class `lacks` are left out.
@@ -283,7 +283,7 @@ def merge_fields(classes: Iterable[type]) -> dict[str, ConfigField]:
     """
     known: dict[str, ConfigField] = {}
     for cls in classes:
-        for name, field in config_fields(cls).items():
+        for name, field in get_config_fields(cls).items():
             other = known.setdefault(name, field)
             if (other.kind, other.stand_in) != (field.kind, field.stand_in):
                 raise ValueError(f"{cls.__name__} has another default or kind of field {name!r}")
@@ -296,7 +296,7 @@ def check(part: Any) -> None:
     Raises:
       ValueError: one sentence that names the field, the value and what is allowed.
     """
-    for name, field in config_fields(type(part)).items():
+    for name, field in get_config_fields(type(part)).items():
         value = getattr(part, name)
         off = value is None and (field.optional or field.default is None)
         if not (field.traced or off):
@@ -305,7 +305,7 @@ def check(part: Any) -> None:
 
 def build(cls: type, values: dict[str, Any]) -> tuple[Any, dict[str, Number]]:
     """Builds an instance from checked values; also returns the numbers of traced fields."""
-    known = config_fields(cls)
+    known = get_config_fields(cls)
     plain = {name: value for name, value in values.items() if not known[name].traced}
     traced = {name: value for name, value in values.items() if known[name].traced}
     return cls(**plain, **{name: name for name in traced}), traced

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from specjax.contracts import registry
-from specjax.contracts.fields import ConfigField, config_fields
+from specjax.contracts.fields import ConfigField, get_config_fields
 from specjax.contracts.registry import Entry, Registry
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -70,7 +70,7 @@ def format_help(*shown: Registry) -> str:
         lines.append(f"\n{entries.kind}s:")
         for entry in entries.values():
             lines.append(_wrap(f"  {entry.name}: {entry.summary}", 4))
-            for name, field in config_fields(entry.cls).items():
+            for name, field in get_config_fields(entry.cls).items():
                 given = "" if field.required else "default "
                 words = f"{field.help}; {field.allowed} ({given}{format_default(field)})"
                 lines.append(_wrap(f"    {name}: {words}", 8))
@@ -91,7 +91,7 @@ def format_table(shown: Registry) -> str:
     ]
     owners: dict[tuple[str, ...], list[str]] = {}  # by the cells of a field
     for entry in ours:
-        for name, field in config_fields(entry.cls).items():
+        for name, field in get_config_fields(entry.cls).items():
             cells = f"`{name}`", field.help, field.allowed, format_default(field)
             owners.setdefault(cells, []).append(f"`{entry.name}`")
     tables = _markdown(head, entries)

@@ -15,7 +15,7 @@ from specjax.contracts import fields
 from specjax.contracts.context import Options
 from specjax.contracts.drafter import Drafter
 from specjax.contracts.env import Models
-from specjax.contracts.fields import ConfigField, Number, config_fields
+from specjax.contracts.fields import ConfigField, Number, get_config_fields
 from specjax.contracts.reader import Reader
 from specjax.contracts.registry import DRAFTERS, READERS, RULES
 from specjax.contracts.rule import Rule
@@ -64,7 +64,7 @@ class Drawing:
     )
 
 
-DRAWN = config_fields(Drawing)
+DRAWN = get_config_fields(Drawing)
 """Its fields by name."""
 
 
@@ -276,7 +276,7 @@ def _known_fields(parts: tuple[type, ...]) -> dict[str, ConfigField]:
     """The config fields of a strategy built from these classes."""
     known: dict[str, ConfigField] = {}
     for cls in (*parts, Drawing):
-        known |= config_fields(cls)
+        known |= get_config_fields(cls)
     return known
 
 
@@ -307,7 +307,7 @@ def check_values(
 def _assemble(parts: tuple[type, ...], values: dict[str, Any]) -> Strategy:
     made, numbers = [], {}
     for cls in parts:
-        mine = {name: value for name, value in values.items() if name in config_fields(cls)}
+        mine = {name: value for name, value in values.items() if name in get_config_fields(cls)}
         part, own = fields.build(cls, mine)
         made.append(part)
         numbers |= own

@@ -146,7 +146,7 @@ def last_drafters() -> tuple[str, ...]:
     """Registered drafters of chains with only a length and without a model."""
     found = []
     for name, entry in DRAFTERS.items():
-        known = fields.config_fields(entry.cls)
+        known = fields.get_config_fields(entry.cls)
         others = (field for own, field in known.items() if own != "length")
         if "length" in known and not any(field.required for field in others):
             spec = entry.cls(length=1).spec

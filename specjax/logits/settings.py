@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from specjax.contracts import fields
 from specjax.contracts.context import Options
-from specjax.contracts.fields import ConfigField, Number, config_fields, make_hashable
+from specjax.contracts.fields import ConfigField, Number, get_config_fields, make_hashable
 from specjax.contracts.logits_processor import LogitsProcessor
 from specjax.contracts.registry import PROCESSORS
 from specjax.contracts.stopping import Stops
@@ -26,7 +26,7 @@ from specjax.runtime.errors import UserError
 
 def schema() -> dict[str, ConfigField]:
     """The field of every setting."""
-    return {name: config_fields(entry.cls)[name] for name, entry in PROCESSORS.items()}
+    return {name: get_config_fields(entry.cls)[name] for name, entry in PROCESSORS.items()}
 
 
 def parse_settings(given: Mapping[str, Any], where: str = "generation.") -> dict[str, Any]:

@@ -66,7 +66,7 @@ def check_unread(part: Any, choice: str, read: Mapping[str, tuple[str, ...]]) ->
     Raises:
       ValueError: naming both fields.
     """
-    chosen, known = getattr(part, choice), fields.config_fields(type(part))
+    chosen, known = getattr(part, choice), fields.get_config_fields(type(part))
     for name in dict.fromkeys(name for names in read.values() for name in names):
         value = getattr(part, name)
         if name not in read.get(chosen, ()) and value != known[name].default:

@@ -9,7 +9,7 @@ import types
 import pytest
 
 from specjax.contracts import fields, reference
-from specjax.contracts.fields import build, config_fields, merge_fields
+from specjax.contracts.fields import build, get_config_fields, merge_fields
 from specjax.contracts.registry import (
     DRAFTERS,
     FAMILIES,
@@ -36,7 +36,7 @@ def test_an_entry_says_what_it_is(entry):
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
 def test_an_example_builds_and_keeps_to_the_schema(entry):
-    known = config_fields(entry.cls)
+    known = get_config_fields(entry.cls)
     needed = {name for name, field in known.items() if field.required}
     assert needed <= entry.example.keys() <= known.keys()
     values = {name: known[name].value(name, value) for name, value in entry.example.items()}
@@ -70,7 +70,7 @@ def test_the_docs_have_a_table_of_every_kind_and_help_has_every_field(registry):
         if not entry.cls.__module__.startswith(registry.package):
             continue  # a test's own
         assert f"| `{name}` | {entry.summary} |" in table
-        for field in config_fields(entry.cls):
+        for field in get_config_fields(entry.cls):
             rows = [owners for owners, name, *_ in cells if name == f"`{field}`"]
             assert sum(f"`{name}`" in owners for owners in rows) == 1
             assert f"    {field}: " in words

@@ -11,7 +11,7 @@ import pytest
 from command import ROOT, command, run_refused
 from ml_collections import ConfigDict
 
-from specjax.contracts.fields import config_fields
+from specjax.contracts.fields import get_config_fields
 from specjax.decoding.strategy import speculative
 from specjax.experiments import quickstart
 from specjax.experiments.config import memory
@@ -119,7 +119,7 @@ def test_help_is_short_and_of_the_config(file: str, fields: tuple, others: tuple
 
 @pytest.mark.parametrize("experiment", sorted(SCHEMAS))
 def test_help_has_words_for_most_fields_of_every_experiment(experiment: str) -> None:
-    known = config_fields(SCHEMAS[experiment]).values()
+    known = get_config_fields(SCHEMAS[experiment]).values()
     assert sum(bool(field.help) for field in known) >= 0.8 * len(known)
 
 

@@ -46,7 +46,7 @@ def proposers() -> tuple[str, ...]:
     """Registered proposers whose distributions depend only on the fed tokens."""
     found = []
     for name, entry in registry.DRAFTERS.items():
-        fields_ = fields.config_fields(entry.cls).values()
+        fields_ = fields.get_config_fields(entry.cls).values()
         if issubclass(entry.cls, Proposer) and not any(field.required for field in fields_):
             made = entry.cls(length=1)
             if not (made.parallel or made.unrolled or made.features):
@@ -176,7 +176,7 @@ def from_config(name: str, given: dict[str, Any]) -> BeamStrategy:
     given = dict(given)
     if isinstance(given.get("early_stopping"), bool):
         given["early_stopping"] = str(given["early_stopping"])
-    known = fields.config_fields(BeamStrategy)
+    known = fields.get_config_fields(BeamStrategy)
     drafter = given.get("drafter", NONE)
     who = f"a beam search with drafter {drafter!r}"
     try:

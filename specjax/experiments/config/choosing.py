@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from specjax.contracts import fields
-from specjax.contracts.fields import config_fields
+from specjax.contracts.fields import get_config_fields
 from specjax.decoding.strategy import Method, Strategy, check_values
 from specjax.drafting.adaptive_length import cost_field
 from specjax.models.base import LanguageModel, Params
@@ -174,7 +174,7 @@ def methods(strategies: Mapping[str, Strategy]) -> dict[str, Method]:
 
     def method(drafter: str, cls: type) -> Method:
         def make(name: str, spec: Mapping[str, Any]) -> Strategy:
-            where, known = f"strategies.{name}.", config_fields(cls)
+            where, known = f"strategies.{name}.", get_config_fields(cls)
             values = check_values(where, spec, known, f"drafter {drafter!r}")
             made, _ = fields.build(cls, values)
             try:

@@ -8,14 +8,14 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.contracts.fields import ConfigField, config_fields
+from specjax.contracts.fields import ConfigField, get_config_fields
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.schema import SCHEMAS
 
 
 def make_config(experiment: str, /, **changes: Any) -> ConfigDict:
     """The config of an experiment; a dictionary changes only the given fields of a group."""
-    known = config_fields(SCHEMAS[experiment])
+    known = get_config_fields(SCHEMAS[experiment])
     config = ConfigDict({name: _default(field) for name, field in known.items()})
     config.experiment = experiment
     return _changed(config, known, changes)
@@ -80,7 +80,7 @@ def online_config(
 
 def to_decode_config(config: ConfigDict, **changes: Any) -> ConfigDict:
     """A decode config with the fields that it shares with another config."""
-    known = config_fields(SCHEMAS["decode"])
+    known = get_config_fields(SCHEMAS["decode"])
     return decode_config(**{name: config[name] for name in known if name in config} | changes)
 
 

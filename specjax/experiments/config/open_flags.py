@@ -13,7 +13,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.contracts.fields import config_fields
+from specjax.contracts.fields import get_config_fields
 from specjax.contracts.registry import DRAFTERS, READERS, RULES
 from specjax.decoding.strategy import Drawing
 from specjax.experiments.config.choosing import CHOOSING
@@ -104,5 +104,5 @@ def _kinds() -> dict[str, type]:
     classes = [entry.cls for known in (DRAFTERS, READERS, RULES) for entry in known.values()]
     kinds: dict[str, type] = dict.fromkeys(NAMES, str)
     for cls in (*classes, *CHOOSING.values(), Drawing):
-        kinds |= {name: field.kind for name, field in config_fields(cls).items()}
+        kinds |= {name: field.kind for name, field in get_config_fields(cls).items()}
     return kinds

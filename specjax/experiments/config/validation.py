@@ -9,7 +9,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from specjax.checks import check_value
-from specjax.contracts.fields import ConfigField, config_fields
+from specjax.contracts.fields import ConfigField, get_config_fields
 from specjax.experiments.config.schema import SCHEMAS
 from specjax.runtime.errors import UserError
 
@@ -36,7 +36,7 @@ def schema_fields(config: ConfigDict, where: str = "config") -> dict[str, Config
         raise UserError(
             f"{where}.experiment is {experiment!r}; it must be one of {', '.join(SCHEMAS)}"
         )
-    return config_fields(SCHEMAS[experiment])
+    return get_config_fields(SCHEMAS[experiment])
 
 
 def declared_field(config: ConfigDict, path: str) -> ConfigField | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from specjax.contracts.fields import config_fields, make_hashable
+from specjax.contracts.fields import get_config_fields, make_hashable
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.blocks import Placement
 from specjax.experiments.config.validation import check_config, check_field, declared_field
@@ -21,7 +21,7 @@ from specjax.experiments.decode.checks import check_decode
 from specjax.experiments.decode.strategies import keep_strategies, select_strategies
 from specjax.runtime.errors import UserError
 
-MODEL_FIELDS = (*config_fields(Placement), "speech")
+MODEL_FIELDS = (*get_config_fields(Placement), "speech")
 """Fields of a decode config that decide which models are loaded, and how."""
 
 MOST_POINTS = 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ml_collections import ConfigDict
 
 from specjax.checks import check_value
-from specjax.contracts.fields import build, config_fields, merge_fields
+from specjax.contracts.fields import build, get_config_fields, merge_fields
 from specjax.contracts.registry import OBJECTIVES, Entry
 from specjax.loading import LoadedModel
 from specjax.runtime.errors import UserError
@@ -22,7 +22,7 @@ def make_objective(config: ConfigDict) -> Objective:
     check_others_unset(settings, chosen)
     values = {
         name: check_value(field, f"config.objective.{name}", settings[name])
-        for name, field in config_fields(chosen.cls).items()
+        for name, field in get_config_fields(chosen.cls).items()
     }
     try:
         return build(chosen.cls, values)[0]
@@ -32,7 +32,7 @@ def make_objective(config: ConfigDict) -> Objective:
 
 def check_others_unset(settings: ConfigDict, chosen: Entry) -> None:
     """Refuses fields that the chosen objective does not read."""
-    own = config_fields(chosen.cls)
+    own = get_config_fields(chosen.cls)
     for field, other in merge_fields(entry.cls for entry in OBJECTIVES.values()).items():
         if field not in own and settings[field] != other.stand_in:
             raise UserError(
