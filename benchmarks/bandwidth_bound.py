@@ -17,7 +17,7 @@ from specjax.accelerators.predict import Share, build_round, free_tokens, speedu
 from specjax.accelerators.program import WeightReads
 from specjax.contracts.spec import Call
 from specjax.drafting.neural import Neural
-from specjax.hf.huggingface import describe
+from specjax.hf.descriptions import describe
 from specjax.measuring.roofline import step_bytes
 
 SOURCE, NEW = 256, 128

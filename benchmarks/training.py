@@ -34,7 +34,7 @@ from transformers import T5ForConditionalGeneration
 
 from specjax.data.pipeline import Arrays, Batches, TokenPair
 from specjax.data.text import read_examples
-from specjax.hf import huggingface
+from specjax.hf import descriptions, huggingface
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.models.base import LanguageModel
 from specjax.training.objectives.cross_entropy import CrossEntropy
@@ -207,7 +207,7 @@ def check_losses(first: dict[str, float]) -> None:
 def main() -> None:
     args = arguments()
     path = huggingface.locate(args.model)
-    batches = batches_of(args, path, huggingface.describe(args.model, np.float32))
+    batches = batches_of(args, path, descriptions.describe(args.model, np.float32))
     shapes = sorted({batch["inputs"].shape for batch in batches})
     tokens = sum(int(batch["mask"].sum()) for batch in batches)
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}, torch {torch.__version__},")

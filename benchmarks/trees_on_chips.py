@@ -28,7 +28,7 @@ from specjax.contracts.spec import Call
 from specjax.contracts.tree import compute_depths_and_ranks
 from specjax.drafting.neural import Neural
 from specjax.experiments.recipes.trees import ACCEPTANCE, SIZES, deepened
-from specjax.hf.huggingface import describe
+from specjax.hf.descriptions import describe
 from specjax.measuring.roofline import step_bytes
 from specjax.runtime.errors import UserError
 from specjax.theory.trees import best, expected_tokens

@@ -15,8 +15,8 @@ from specjax.data.sources import hold_out
 from specjax.data.text import is_json
 from specjax.experiments.decode.data import check_one_place, data_words, file_words, stream
 from specjax.experiments.decode.tables import output_texts
+from specjax.hf.descriptions import describe
 from specjax.hf.hub import SMALL_FILES, locate
-from specjax.hf.huggingface import describe
 from specjax.hf.tokenizer import load_tokenizer, written_ids
 from specjax.measuring.environment import environment
 from specjax.metrics.ngram import predict_tokens

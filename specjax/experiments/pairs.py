@@ -15,7 +15,7 @@ from specjax.experiments.config.fields import (
 )
 from specjax.experiments.config.footprint import abstract_params
 from specjax.experiments.config.placement import copies_target, decode_mesh, get_ways, get_weights
-from specjax.hf.huggingface import describe
+from specjax.hf.descriptions import describe
 from specjax.hf.speech import drafting_first, in_language
 from specjax.loading import LoadedModel, load, quantize
 from specjax.logits.guidance import apply_guidance

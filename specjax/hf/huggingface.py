@@ -34,11 +34,12 @@ from specjax.hf.families.generation import (
     reading_generation,
     refuse_processors,
 )
+from specjax.hf.families.mtp import MtpOfTarget, split_head, tensors_of_heads
 from specjax.hf.families.schema import CONFIG_FILE, GENERATION_FILE, format_value, note_ignored
 from specjax.hf.gguf import configuration
 from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.kernels import find_kept_kernels, read_kept
-from specjax.hf.hub import SHAPES, cached_folder, locate
+from specjax.hf.hub import cached_folder, locate
 from specjax.hf.kept_config import config_to_save, floating_dtype
 from specjax.hf.packed import Packing, find_packed_kernels, parse_packing, read_packed
 from specjax.hf.tensors import (
@@ -85,6 +86,7 @@ def load(
 ) -> Checkpoint:
     """Loads a model from a directory, hub id or GGUF file with floating-point weights in `dtype`.
 
+    `folder#mtp` is the head for multi-token prediction in a target's checkpoint (`families.mtp`).
     `weights` quantizes the kernels of its layers (`models.quantized_weights`). `placement(model)`
     gives the sharding of each parameter (`parallel.sharding`); None: the default device. Decodes
     apply the settings of `generation_config.json` with the changes of `generation`; unsupported
@@ -93,10 +95,11 @@ def load(
     Raises:
       UserError: when the path, a file, the model type or a tensor is missing or does not fit.
     """
+    name, head = split_head(name)
     small, path = parse_weights(weights), locate(name)
     request = GenerationRequest(ignore_generation_config, generation or {})
     with note_ignored(f"model {str(name)!r}"):
-        family, config = read_config(path, dtype, request)
+        family, config = read_config(path, dtype, request, head)
     files = tensor_places(path, family, str(name))
     try:
         if not _drafts(type(family)):
@@ -126,6 +129,7 @@ def load(
     if small is not None:
         read_kept(params, files, kept, shapes, small, dtype, where)
     used = {tensor for parts in packed.values() for tensor in parts.values()}
+    used |= tensors_of_heads(files)
     others = {tensor: place for tensor, place in files.items() if tensor not in used}
     refuse_extra(path, others, names, family.ignored)
     refuse_differing_copies(path, files, names)
@@ -165,7 +169,7 @@ def read_packing(path: Path) -> Packing | None:
 
 def read_stored_weights(name: str | Path) -> WeightFormat | None:
     """Weight format of the stored kernels of a directory or cached hub id; None: unquantized."""
-    path = expand_path(name)
+    path = expand_path(split_head(name)[0])
     if is_gguf(path):
         return None
     if not os.path.isdir(path):
@@ -208,13 +212,19 @@ def _where(path: Path) -> str:
 
 
 def read_config(
-    path: Path, dtype: Any, request: GenerationRequest = EVERYTHING
+    path: Path, dtype: Any, request: GenerationRequest = EVERYTHING, head: bool = False
 ) -> tuple[Family, Any]:
-    """The family and the shape of the checkpoint in `path`."""
+    """The family and the shape of the checkpoint in `path`, or of the head in it."""
     files = _files(path)
     words = configuration.rename_to_keys(path) if is_gguf(path) else str
     return parse_config(
-        _where(path), *files, dtype, request, repr(str(generation_file(path))), words=words
+        _where(path),
+        *files,
+        dtype,
+        request,
+        repr(str(generation_file(path))),
+        words=words,
+        head=head,
     )
 
 
@@ -225,7 +235,7 @@ def read_generation(path: Path, request: GenerationRequest = EVERYTHING) -> dict
     hf, generation = _files(path)
     return generation_fields(
         *change_generation(
-            hf, generation, request.changes, _family(_where(path), hf).generation_fields
+            hf, generation, request.changes, find_family(_where(path), hf).generation_fields
         )
     )
 
@@ -239,13 +249,16 @@ def parse_config(
     where_generation: str = GENERATION_FILE,
     *,
     words: Callable[[str], str] = str,
+    head: bool = False,
 ) -> tuple[Family, Any]:
     """The family and the shape that Hugging Face's configuration fields describe.
+
+    With `head` they are the fields of a target whose checkpoint has the head in it.
 
     `generation` is what `generation_config.json` holds, None without that file. Errors name the
     file that they are in, by `where` or `where_generation`, and fields by the `words` of the file.
     """
-    family = _family(where, hf)
+    family = MtpOfTarget.of(hf) if head else find_family(where, hf)
     try:
         if parse_packing(hf):
             hf = {field: value for field, value in hf.items() if field != "quantization_config"}
@@ -261,7 +274,7 @@ def parse_config(
     return family, config
 
 
-def _family(where: str, hf: dict[str, Any]) -> Family:
+def find_family(where: str, hf: dict[str, Any]) -> Family:
     """The family that claims a configuration, or the one that its `model_type` names."""
     try:
         drafter_formats.refuse_unread(hf)
@@ -293,71 +306,6 @@ def _family(where: str, hf: dict[str, Any]) -> Family:
 def _drafts(family: type[Family]) -> bool:
     """Whether a family's models draft for a target that they read."""
     return issubclass(family.model, FeatureDrafter)
-
-
-def describe(
-    name: str | Path,
-    dtype: Any,
-    *,
-    ignore_generation_config: bool = False,
-    generation: Mapping[str, Any] | None = None,
-) -> LanguageModel:
-    """The model of a directory or hub id without its weights; downloads its configuration at most.
-
-    Raises:
-      UserError: when its shape is found neither there, nor in the cache, nor in `SHAPES`.
-    """
-    request, path = (
-        GenerationRequest(ignore_generation_config, generation or {}),
-        _locate_description(name),
-    )
-    if path is None:
-        family, config = parse_config(repr(str(name)), SHAPES[str(name)], None, dtype, request)
-    else:
-        family, config = read_config(path, dtype, request)
-    return family.model(config)
-
-
-def _locate_description(name: str | Path) -> Path | None:
-    """The path of the configuration of a directory or hub id; None: only its shape is known."""
-    path = expand_path(name)
-    if os.path.isdir(path) or is_gguf(path):
-        return path
-    if cached := cached_folder(name):
-        return cached
-    return None if str(name) in SHAPES else locate(name, [CONFIG_FILE, GENERATION_FILE])
-
-
-@dataclasses.dataclass(frozen=True)
-class GenerationDescription:
-    """Generation fields of a checkpoint without its weights."""
-
-    generation: Mapping[str, Any]
-    path: Path | None  # None: its files are not here
-    complete: bool  # whether all of its files are
-
-
-def describe_generation(
-    name: str | Path,
-    *,
-    ignore_generation_config: bool = False,
-    generation: Mapping[str, Any] | None = None,
-) -> GenerationDescription:
-    """The generation fields of a directory or hub id, as far as `describe` reads them.
-
-    Raises:
-      UserError: as `describe`.
-    """
-    request, path = (
-        GenerationRequest(ignore_generation_config, generation or {}),
-        _locate_description(name),
-    )
-    if path is None:
-        family = _family(repr(str(name)), SHAPES[str(name)])
-        changes = change_generation({}, None, request.changes, family.generation_fields)
-        known = {} if request.ignored else generation_fields(*changes)
-        return GenerationDescription(known, None, False)
-    return GenerationDescription(read_generation(path, request), path, path == expand_path(name))
 
 
 def save(

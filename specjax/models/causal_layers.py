@@ -184,7 +184,19 @@ class Layer(nn.Module):
             visible, kept = read_on(own, new, start, length)
         else:
             visible = kept = update_cache(own, new, start)
-        h = self.attention(q, *visible, mask)
+        return self.add_sublayers(x, q, *visible, mask, deterministic), kept
+
+    def add_sublayers(
+        self,
+        x: jax.Array,
+        q: jax.Array,
+        k: jax.Array,
+        v: jax.Array,
+        mask: AnyBias,
+        deterministic: bool = True,
+    ) -> jax.Array:
+        """x [B, T, D] with attention to keys and values [B, G, C, d], and feed-forward, added."""
+        h = self.attention(q, k, v, mask)
         h = self.attention_post_norm(h) if self.config.post_norm else h
         attended = x + self.drop(h, deterministic=deterministic)
         attended = self.attention_norm(attended) if self.config.residual_norm else attended
@@ -192,7 +204,7 @@ class Layer(nn.Module):
         h = self.ff(self.ff_norm(h) if self.config.pre_norm else h, deterministic)
         h = self.ff_post_norm(h) if self.config.post_norm else h
         x = attended + self.drop(h, deterministic=deterministic)
-        return self.ff_norm(x) if self.config.residual_norm else x, kept
+        return self.ff_norm(x) if self.config.residual_norm else x
 
     def queries_keys_values(
         self, x: jax.Array, angles: jax.Array | None

@@ -33,6 +33,7 @@ from specjax.models.attention import (
 from specjax.models.base import Cache, Output, Params, PromptReading, Prompts, Resume
 from specjax.models.caches import KeysValues, move_slots, update_cache, write
 from specjax.models.layers import MASKED, RMSNorm, Tree, apply, call, make_tree_mask
+from specjax.models.mtp import Inputs, MtpLayer, pass_states
 from specjax.models.on_target import (
     Cross,
     FeatureDrafter,
@@ -59,6 +60,8 @@ class Details(OnTarget):
     feature_norms: int = 0  # norms over as many equal parts of the target's states side by side
     normed_residual: bool = False  # the residual stream begins behind the norm of the state
     normed_states: bool = False  # what it hands on has gone through its final norm (EAGLE 3.1)
+    joined: bool = False  # a layer of the target reads embedding and state as one (models/mtp.py)
+    states_first: bool = False  # of what is joined
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,6 +72,8 @@ class EagleT5Config(Details, OnT5Config):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EagleCausalConfig(Details, OnCausalConfig):
     """Shape of a drafter for a decoder-only target."""
+
+    layer_family: str = ""  # that of the target whose layer a joined one is
 
 
 Config = EagleT5Config | EagleCausalConfig
@@ -82,20 +87,16 @@ class EagleLayer(Layer[Config]):
         eps = self.config.eps
         self.embedding_norm, self.state_norm = RMSNorm(eps), RMSNorm(eps)
 
-    def queries_keys_values(
+    def read(
         self,
         embedded: Float[Array, "B T E"],
         before: Float[Array, "B T D"],
         angles: Float32[Array, "B T R"] | None,
-    ) -> tuple[Float[Array, "B H T d"], Float[Array, "B G T d"], Float[Array, "B G T d"]]:
-        """Head-major, of embeddings [B, T, E] beside the states before them [B, T, D]."""
+    ) -> Inputs:
+        """The residual stream, and queries, keys and values, of tokens and the states before."""
         parts = self.embedding_norm(embedded), self.state_norm(before)
-        return self.projected(jnp.concatenate(parts, axis=-1), angles)
-
-    def __call__(self, before: Float[Array, "B T D"], *rest: Any) -> Float[Array, "B T D"]:
-        """The drafter's states [B, T, D] on the states before the tokens [B, T, D]."""
-        residual = self.state_norm(before) if self.config.normed_residual else before
-        return super().__call__(residual, *rest)
+        residual = parts[1] if self.config.normed_residual else before
+        return residual, self.projected(jnp.concatenate(parts, axis=-1), angles)
 
 
 class PlainLayer(Layer[Config]):
@@ -105,11 +106,9 @@ class PlainLayer(Layer[Config]):
         super().setup()
         self.attention_norm = RMSNorm(self.config.eps)
 
-    def queries_keys_values(
-        self, x: Float[Array, "B T D"], angles: Float32[Array, "B T R"] | None
-    ) -> tuple[Float[Array, "B H T d"], Float[Array, "B G T d"], Float[Array, "B G T d"]]:
-        """Head-major, of states [B, T, D]."""
-        return self.projected(self.attention_norm(x), angles)
+    def read(self, x: Float[Array, "B T D"], angles: Float32[Array, "B T R"] | None) -> Inputs:
+        """The residual stream, and queries, keys and values, of states [B, T, D]."""
+        return x, self.projected(self.attention_norm(x), angles)
 
 
 class EagleModule(OnTargetModule[Config]):
@@ -119,18 +118,20 @@ class EagleModule(OnTargetModule[Config]):
         super().setup()
         c = self.config
         self.feature_norms = [RMSNorm(c.eps) for _ in range(c.feature_norms)]
-        self.layer = EagleLayer(c)
+        self.layer = MtpLayer(c) if c.joined else EagleLayer(c)
         self.layers = {str(number): PlainLayer(c) for number in range(1, c.layers)}
         if isinstance(c, OnT5Config):
             self.position_bias = RelativeBias(c.num_heads, c.buckets, c.max_distance, False)
 
     def fused(self, features: Float[Array, "B T FE"]) -> Float[Array, "B T D"]:
-        """States [B, T, D] of the target's [B, T, F * E]."""
+        """States [B, T, D] of the target's [B, T, F * E]; those of one layer stay as they are."""
+        if self.config.normed:
+            features = self.target_norm(features)
         if norms := self.feature_norms:
             parts = jnp.split(features, len(norms), axis=-1)
             parts = [norm(part) for norm, part in zip(norms, parts, strict=True)]
             features = jnp.concatenate(parts, axis=-1)
-        return self.fuse(features)
+        return features if self.config.joined else self.fuse(features)
 
     def handed_on(self, states: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """What stands in for the target's states [B, T, D] behind a drafted token."""
@@ -139,7 +140,7 @@ class EagleModule(OnTargetModule[Config]):
     def drafted_logits(self, states: Float[Array, "... D"]) -> Float32[Array, "... U"]:
         """Float32 logits [..., U] of the ids that can be drafted, of what is handed on."""
         normed = states if self.config.normed_states else self.final_norm(states)
-        return self.head(normed).astype(jnp.float32)
+        return self.read_out(normed)
 
     def through_layers(
         self,
@@ -157,9 +158,9 @@ class EagleModule(OnTargetModule[Config]):
         for number in range(self.config.layers):
             layer: Any = self.layers[str(number)] if number else self.layer
             given = (states,) if number else (embedded, states)
-            q, *made = layer.queries_keys_values(*given, angles)
+            residual, (q, *made) = layer.read(*given, angles)
             memory, bias = attend(number, (made[0], made[1]))
-            states = layer(states, q, *memory, bias, cross)
+            states = layer(residual, q, *memory, bias, cross)
         return self.handed_on(states)
 
     def reversed_bias(self, capacity: int) -> Float[Array, "H 2*{capacity}"]:
@@ -286,7 +287,12 @@ class Eagle(FeatureDrafter):
         Its last states go on as they are, unless nothing norms them: they are many times larger
         than what a layer adds, which would be learned slowly.
         """
+        if self.config.joined:
+            layer = {"block": layer}
         params = {**params, "layer": _take_params(params["layer"], layer)}
+        if self.config.joined:
+            norm = {"scale": jnp.array(params["target_norm"]["scale"], copy=True)}
+            return {**params, "layer": pass_states(params["layer"]), "final_norm": norm}
         if basis is None or not (self.config.feature_norms or self.config.normed_residual):
             return params
         return {**params, "fuse": select_last_state(params["fuse"], basis)}

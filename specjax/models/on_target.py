@@ -59,6 +59,7 @@ class OnTarget:
     embedded: bool = True  # False: its checkpoint has no embedding, and it reads the target's
     headed: bool = True  # False: it has no output layer of its own, but the target's
     tied: bool = False  # the output layer is the embedding table
+    normed: bool = False  # it reads the target's states behind their final norm
     logit_multiplier: float = 1.0
     logit_limit: float = 0.0  # logits are soft-capped at it; 0: they are not
 
@@ -138,8 +139,8 @@ def adapt_shape(shape: Shape, target: LanguageModel) -> Shape:
     Raises:
       ValueError: when this target has no such thing.
     """
-    found = {"features": shape.features or usual_layers(target.info.depth)}
-    found["eos"] = shape.eos or target.info.eos
+    features = shape.features or usual_layers(target.info.depth)
+    found = {"features": features, "eos": shape.eos or target.info.eos}
     if not shape.embedded:
         found["vocab_size"] = target.config.vocab_size
     if not shape.headed:
@@ -160,6 +161,8 @@ def complete_params(shape: Shape, params: Params, target: Params) -> Params:
         raise ValueError(f"it drafts the id {wrong}; ids must be from 0 to {shape.vocab_size - 1}")
     if not shape.embedded:
         params = params | {"embedding": target["embedding"]}
+    if shape.normed:
+        params = params | {"target_norm": target["final_norm"]}
     return params if shape.headed or shape.tied else params | {"head": target["head"]}
 
 
@@ -221,7 +224,10 @@ class OnTargetModule(nn.Module, Generic[Config]):
         self.embedding = self.param("embedding", normal, shape, jnp.float32)
         self.ids = self.param("ids", lambda _: jnp.arange(c.draft_vocab, dtype=jnp.int32))
         self.fuse = Dense(c.d_model, c.dtype)
-        self.final_norm = RMSNorm(c.eps)
+        unit_offset = isinstance(c, OnCausalConfig) and c.unit_offset
+        self.final_norm = RMSNorm(c.eps, unit_offset)
+        if c.normed:
+            self.target_norm = RMSNorm(c.eps, unit_offset)
         if not c.tied_head:
             self.head = Dense(c.draft_vocab, c.dtype)
 
@@ -296,7 +302,9 @@ class FeatureDrafter(LinenModel):
     @property
     def frozen(self) -> tuple[str, ...]:
         """Top names of parameters that are the target's, or chosen from its texts."""
-        return FROZEN if self.config.headed else (*FROZEN, "head")
+        c = self.config
+        head = () if c.headed or c.tied else ("head",)
+        return FROZEN + head + (("target_norm",) if c.normed else ())
 
     def init(self, key: Key[Array, ""]) -> Params:
         """Freshly initialised float32 parameters; the ids are the first ones."""

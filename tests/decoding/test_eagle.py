@@ -14,6 +14,7 @@ from decodes import decoder, drafted, run, texts
 from feature_drafters import (
     IDS,
     LIMIT,
+    MTP,
     ONE_FAST,
     PROMPTS,
     TARGETS,
@@ -62,6 +63,8 @@ DRAFTERS = {"chain": Eagle(LENGTH), "tree": Eagle(widths=(2, 2, 1), nodes=6)}
         pytest.param("tree", "llama", marks=pytest.mark.slow),
         pytest.param("chain", "llama", marks=pytest.mark.slow),
         pytest.param("tree", "t5", marks=pytest.mark.slow),
+        ("chain", MTP),
+        pytest.param("tree", MTP, marks=pytest.mark.slow),
     ],
 )
 def test_after_every_round_trusted_slots_are_of_the_targets_states(shape, kind):
@@ -89,7 +92,7 @@ def test_the_audit_sees_stale_features(kind):
     assert any(wrong_slots(kind, params, state) for state in seen)
 
 
-@KINDS
+@pytest.mark.parametrize("kind", [*ONE_FAST, MTP])
 def test_a_draft_is_what_the_unrolled_layer_says(kind):
     """Token k + 1 is of step k, where training put it: behind the draft's first k tokens."""
     made, params, seen = states(kind, Strategy(Eagle(LENGTH)))
@@ -127,7 +130,7 @@ QUICK = (("llama", "tree"),)
     ("kind", "name"),
     [
         pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow)
-        for pair in itertools.product(TARGETS, STRATEGIES)
+        for pair in itertools.product((*TARGETS, MTP), STRATEGIES)
     ],
 )
 def test_the_targets_own_text_is_written(kind, name):

@@ -20,7 +20,11 @@ import specjax
 from specjax.contracts.registry import OBJECTIVES
 from specjax.data.pipeline import pad_batch
 from specjax.decoding.strategy import Strategy, autoregressive
-from specjax.experiments.train.feature_drafter import adopt_target
+from specjax.experiments.train.feature_drafter import (
+    adopt_target,
+    objective_for,
+    take_from_target,
+)
 from specjax.experiments.train.model import make_model_shape
 from specjax.experiments.train.objective import make_frozen
 from specjax.experiments.train.subject import make_subject
@@ -39,10 +43,15 @@ ENCODERS = (
     "t5gemma", "t5gemma2", "umt5",
 )  # fmt: skip
 OTHER_POSITIONS = ("gpt2", "opt", "opt_350m")
+LIKE_LLAMA = (
+    "llama", "qwen2", "qwen3", "qwen3_moe", "olmo2", "phi3", "phi4", "smollm3", "cwm",
+)  # fmt: skip
+"""Families whose layers a head for multi-token prediction can have."""
 SHAPES = {
     "eagle": {"draft_vocab_size": 60},
     "p_eagle": {"draft_vocab_size": 60},
     "dflash": {"draft_vocab_size": 60, "block_size": 3},
+    "mtp": {},
 }
 STRATEGIES = {
     "eagle": (
@@ -55,12 +64,16 @@ STRATEGIES = {
     ),
     "dflash": (specjax.strategy(drafter="dflash", length=2),),
 }
+STRATEGIES["mtp"] = STRATEGIES["eagle"]
 PROMPTS = [[3, 40, 5, 6, 71, 8, 9, 10, 11, 12, 93, 14], [4, 9], [7, 8, 9, 2, 3]]
 LIMIT, STEPS = 12, 40
 
-EVERY = [(family, f"{kind}_llama") for family in ROTARY for kind in SHAPES]
-EVERY += [(family, f"{kind}_t5") for family in ENCODERS for kind in SHAPES]
-EVERY = [pytest.param(*pair, marks=pytest.mark.slow) for pair in EVERY]
+KINDS = ("eagle", "p_eagle", "dflash")
+EVERY = [(family, f"{kind}_llama") for family in ROTARY for kind in KINDS]
+EVERY += [(family, f"{kind}_t5") for family in ENCODERS for kind in KINDS]
+EVERY += [(family, "mtp") for family in LIKE_LLAMA]
+FAST = ("qwen3", "mtp")
+EVERY = [pytest.param(*pair, marks=() if pair == FAST else pytest.mark.slow) for pair in EVERY]
 
 
 @functools.cache
@@ -80,21 +93,27 @@ def written(family: str, strategy: Strategy, drafter: LoadedModel | None = None)
     return run(tuple(models), params, strategy, PROMPTS, LIMIT)
 
 
+def method_of(kind: str) -> str:
+    """The method of a drafter's `model_type`."""
+    return kind.removesuffix("_llama").removesuffix("_t5")
+
+
 def shaped(family: str, kind: str, **shape) -> LoadedModel:
     """A drafter of the target's own shape as far as nothing else is said."""
-    words = {"model_type": kind, **SHAPES[kind.rpartition("_")[0]], **shape}
+    words = {"model_type": kind, **SHAPES[method_of(kind)], **shape}
     of_target = target(family).model
     ends = {"eos_token_id": of_target.info.eos[0], "pad_token_id": of_target.info.pad}
     model = make_model_shape(
         ConfigDict({"shape": words}), of_target.info.vocab_size, ends, of_target
     )
+    model = model.adapt_to(of_target)
     return LoadedModel(model, jax.jit(model.init)(jax.random.key(0)))
 
 
 def trained(family: str, start: LoadedModel, outputs: list[list[int]]) -> LoadedModel:
     """The drafter behind some steps on what the target says."""
-    kind = start.model.config.family.rpartition("_")[0]
-    objective, of_target = OBJECTIVES[kind].cls(**OBJECTIVES[kind].example), target(family)
+    entry, of_target = OBJECTIVES[objective_for(start.model).strip("'")], target(family)
+    objective = entry.cls(**entry.example)
     start = adopt_target(start, of_target, map(np.array, outputs))
     subject = make_subject(objective, start, 0)
     setup = Setup(start.model, objective, Optimizer(STEPS, 1e-2))
@@ -109,21 +128,23 @@ def trained(family: str, start: LoadedModel, outputs: list[list[int]]) -> Loaded
     return LoadedModel(start.model, subject.model_params(state.params))
 
 
-def kept(drafter: LoadedModel, folder: Path) -> LoadedModel:
-    """What is read of the drafter's files, which must be the drafter."""
+def kept(drafter: LoadedModel, folder: Path, family: str) -> LoadedModel:
+    """What is read of the drafter's files, and of its target's, which must be the drafter."""
     huggingface.save(folder, drafter.model, drafter.params)
     loaded = huggingface.load(folder)
-    assert loaded.model.config == drafter.model.config
-    jax.tree.map(np.testing.assert_array_equal, loaded.params, drafter.params)
-    return LoadedModel(loaded.model, loaded.params)
+    model = loaded.model.adapt_to(target(family).model)
+    params = take_from_target(model, loaded.params, target(family))
+    assert model.config == drafter.model.config
+    jax.tree.map(np.testing.assert_array_equal, params, drafter.params)
+    return LoadedModel(model, params)
 
 
 @pytest.mark.parametrize(("family", "kind"), EVERY)
 def test_a_drafter_is_trained_kept_and_writes_the_targets_own_tokens(family, kind, tmp_path):
     baseline = texts(written(family, autoregressive()))
     assert max(map(len, baseline)) == LIMIT
-    drafter = kept(trained(family, shaped(family, kind), baseline), tmp_path / "drafter")
-    for strategy in STRATEGIES[kind.rpartition("_")[0]]:
+    drafter = kept(trained(family, shaped(family, kind), baseline), tmp_path / "drafter", family)
+    for strategy in STRATEGIES[method_of(kind)]:
         found = written(family, strategy, drafter)
         assert texts(found) == baseline
         assert np.sum(found.trace.accepted) > 3
@@ -138,7 +159,7 @@ def test_a_drafter_has_biases_where_its_own_shape_says_so(kind, tmp_path):
     without = shaped("qwen2", kind)
     biased = shaped("qwen2", kind, attention_bias=True, mlp_bias=True)
     drawn = jax.tree.map(lambda x: x + 1, biased.params)
-    kept(LoadedModel(biased.model, drawn), tmp_path / "drafter")
+    kept(LoadedModel(biased.model, drawn), tmp_path / "drafter", "qwen2")
     layers = biased.model.info.depth
 
     def biases(drafter: LoadedModel) -> int:
@@ -153,7 +174,7 @@ REFUSED = [
         (family, "eagle_llama", "for decoder-only targets; .* has an encoder")
         for family in ENCODERS
     ),
-    *(("whisper", f"{kind}_t5", "targets that read text; .* is a speech model") for kind in SHAPES),
+    *(("whisper", f"{kind}_t5", "targets that read text; .* is a speech model") for kind in KINDS),
     *((family, "dflash_llama", "rotary; .* has others") for family in OTHER_POSITIONS),
     ("llama", "dflash_t5", "it must be 'dflash_llama' for a decoder-only target"),
 ]

@@ -29,7 +29,7 @@ from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.data import detect_kind, get_source
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.tune.space import make_space
-from specjax.hf.huggingface import describe
+from specjax.hf.descriptions import describe
 from specjax.loading import LoadedModel
 from specjax.metrics.operations import idle_weights
 from specjax.models.causal import Causal, CausalConfig

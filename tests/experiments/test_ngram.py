@@ -20,7 +20,7 @@ from specjax.experiments.config.defaults import decode_config, ngram_config
 from specjax.experiments.config.validation import check_config
 from specjax.experiments.decode.data import load_data
 from specjax.experiments.decode.tables import load_tables, reads_rest
-from specjax.hf.huggingface import describe
+from specjax.hf.descriptions import describe
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.models.info import ModelInfo
 from specjax.runtime.errors import UserError

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
+from mtp_heads import embed_head
 from safetensors.numpy import load_file
 from training_configs import ROOT, SHAPES, get_config, small
 
@@ -26,6 +27,7 @@ from specjax.experiments.train.planning import show_plan
 from specjax.experiments.train.target_outputs import write_outputs
 from specjax.hf import heads as heads_file
 from specjax.hf import huggingface
+from specjax.hf.tensors import SINGLE
 from specjax.loading import load
 from specjax.metrics.acceptance import analytic_acceptance
 from specjax.models.causal import Causal, CausalConfig
@@ -36,7 +38,8 @@ NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"
 WHOLE = ("align", "distill", "early_exit", "finetune", "scratch")
 BLOCKS = ("dflash", "dflash2", "dspark", "jetspec")
 QUICK = (*WHOLE, *BLOCKS, "blockwise", "eagle", "p_eagle", "medusa", "middle", "whisper")
-RUN_HERE = (*QUICK, "smollm2")
+ON_CAUSAL = ("mtp",)
+RUN_HERE = (*QUICK, *ON_CAUSAL, "smollm2")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -45,6 +48,8 @@ def test_every_config_passes_the_checks_and_can_be_planned(name: str, capsys) ->
     with config.unlocked():
         if name in QUICK:
             config.target = "google/t5-v1_1-small"
+        if name in ON_CAUSAL:
+            config.target = "Qwen/Qwen3-0.6B"
         if name in QUICK and name not in SHAPES:
             config.model.checkpoint = "google/t5-v1_1-small"
     train.check_train_fields(config)
@@ -244,9 +249,8 @@ def test_what_heads_on_the_target_are_not_trained_with_is_refused(pair, changes,
         train.check_train_fields(small("medusa", pair, **changes))
 
 
-@pytest.mark.slow
-def test_a_published_drafter_is_trained_with_the_tables_of_its_target(pair, tmp_path):
-    """It is left in the layout of the hub: without embedding and output layer."""
+def causal_target(pair: Path, folder: Path) -> Path:
+    """A random decoder-only target with the pair's tokenizer."""
     tokenizer = load(pair / "target").tokenizer
     shape = CausalConfig(
         "llama", len(tokenizer), d_model=24, d_ff=32, num_layers=3, num_heads=2, num_kv_heads=1,
@@ -254,7 +258,40 @@ def test_a_published_drafter_is_trained_with_the_tables_of_its_target(pair, tmp_
     )  # fmt: skip
     model = Causal(shape)
     params = jax.tree.map(lambda x: x * 2.0, model.init(jax.random.key(0)))
-    huggingface.save(tmp_path / "target", model, params, tokenizer)
+    huggingface.save(folder, model, params, tokenizer)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_head_is_trained_afresh_and_on_from_its_targets_checkpoint(pair, tmp_path):
+    target = causal_target(pair, tmp_path / "target")
+    config = small(
+        "mtp", pair, target=str(target), optimizer__learning_rate=1e-2, optimizer__steps=8,
+        evaluation__every=8,
+    )  # fmt: skip
+    before, after = train.run(config, tmp_path / "run")["evaluations"]
+    assert after["loss"] < before["loss"]
+    head = tmp_path / "run" / "model"
+    assert not {"embed_tokens.weight", "lm_head.weight"} & set(load_file(head / SINGLE))
+    both = embed_head(target, head, "qwen")
+    on = small(
+        "mtp", pair, target=str(both), model__checkpoint=f"{both}#mtp", model__shape={},
+        optimizer__learning_rate=1e-2, optimizer__steps=8, evaluation__every=8,
+    )  # fmt: skip
+    first, last = train.run(on, tmp_path / "on")["evaluations"]
+    assert first["loss"] == pytest.approx(after["loss"], rel=1e-4)
+    assert last["loss"] < first["loss"]
+    drafter, strategy = load(head), specjax.strategy(drafter="eagle", length=2)
+    generator = Generator(load(both), {"drafter": drafter}, strategy, max_new_tokens=8, bucket=128)
+    baseline = Generator(load(target), max_new_tokens=8, bucket=128)
+    prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
+    assert generator(prompts).tokens == baseline(prompts).tokens
+
+
+@pytest.mark.slow
+def test_a_published_drafter_is_trained_with_the_tables_of_its_target(pair, tmp_path):
+    """It is left in the layout of the hub: without embedding and output layer."""
+    causal_target(pair, tmp_path / "target")
     words = {"model_type": "dflash", "mask_token_id": 0, "block_size": 3, "num_hidden_layers": 1}
     config = small(
         "dflash", pair, target=str(tmp_path / "target"), model__shape=words, objective__anchors=4,

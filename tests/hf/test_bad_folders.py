@@ -15,8 +15,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from specjax import UserError, load
+from specjax.hf.descriptions import describe
 from specjax.hf.finite import is_finite
-from specjax.hf.huggingface import describe, read_stored_weights
+from specjax.hf.huggingface import read_stored_weights
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"

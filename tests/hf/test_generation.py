@@ -11,7 +11,8 @@ import pytest
 
 import specjax
 from specjax.experiments.train.subject import WholeModel
-from specjax.hf.huggingface import describe_generation, read_generation
+from specjax.hf.descriptions import describe_generation
+from specjax.hf.huggingface import read_generation
 from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"

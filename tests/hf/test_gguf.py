@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 
 import specjax
 from specjax.experiments.config.fields import model_source
-from specjax.hf import huggingface
+from specjax.hf import descriptions, huggingface
 from specjax.hf.gguf import header, tokenizer
 from specjax.hf.gguf.architectures import ARCHITECTURES, FACTORS
 from specjax.hf.gguf.tensors import (
@@ -232,8 +232,8 @@ def test_a_file_drafts_for_a_folder_and_is_saved_as_one(tmp_path: Path) -> None:
 
 def test_a_file_is_described_without_its_weights(tmp_path: Path) -> None:
     file = written(tmp_path, "qwen2")
-    assert huggingface.describe(file, jnp.float32) == huggingface.load(file).model
-    found = huggingface.describe_generation(file)
+    assert descriptions.describe(file, jnp.float32) == huggingface.load(file).model
+    found = descriptions.describe_generation(file)
     assert found.generation == {"eos_token_id": 1, "pad_token_id": 0}
     assert found.path == file and found.complete
     config = specjax.decode_config(
@@ -302,7 +302,7 @@ def test_any_damaged_byte_of_a_header_is_read_or_refused(tmp_path: Path, whole: 
         damaged[at] = rng.integers(256)
         file.write_bytes(damaged)
         try:
-            huggingface.describe(file, jnp.float32)
+            descriptions.describe(file, jnp.float32)
         except UserError as error:
             assert "\n" not in str(error)
 

@@ -104,8 +104,8 @@ REFUSED = [
     ),
     (
         "eagle3_speculators",
-        {"speculators_model_type": "mtp"},
-        "'mtp': a drafter of the format",
+        {"speculators_model_type": "eagle"},
+        "'eagle': a drafter of the format",
     ),
     ("eagle3_speculators", {"norm_before_residual": None}, "norm_before_residual is None"),
     ("eagle3_speculators", {"transformer_layer_config": []}, "it must be an object"),

@@ -10,7 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from specjax.hf.huggingface import describe, parse_config
+from specjax.hf.descriptions import describe
+from specjax.hf.huggingface import parse_config
 from specjax.models.quantized_weights import count_numbers
 from specjax.models.shapes import get_parameter_shapes
 

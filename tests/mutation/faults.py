@@ -671,7 +671,7 @@ FAULTS = (
     Fault(
         "the residual stream begins before the norm",
         "models/eagle.py",
-        "self.state_norm(before) if self.config.normed_residual else before",
+        "parts[1] if self.config.normed_residual else before",
         "before",
         "tests/models/test_eagle3_golden.py -k chained",
     ),

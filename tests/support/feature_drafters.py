@@ -18,6 +18,7 @@ from specjax.models.causal import Causal, CausalConfig
 from specjax.models.correction import Correction
 from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
 from specjax.models.eagle import Eagle, EagleCausalConfig, EagleT5Config
+from specjax.models.mtp import get_layer_shape
 from specjax.models.on_target import Cross, FeatureDrafter
 from specjax.models.p_eagle import PEagle, PEagleCausalConfig, PEagleT5Config
 from specjax.models.positions import Rope
@@ -55,6 +56,8 @@ LLAMA_SHAPE = CausalConfig(
     max_positions=64, rope=Rope(8), eos=(1,),
 )  # fmt: skip
 TARGETS = {"t5": T5(T5_SHAPE), "llama": Causal(LLAMA_SHAPE)}
+MTP = "mtp"
+"""In place of a target: a head for multi-token prediction of the Llama."""
 ONE_FAST = ["t5", pytest.param("llama", marks=pytest.mark.slow)]
 """For tests that compile whole rounds of every target."""
 
@@ -115,15 +118,27 @@ def _noise(params: dict, seed: int) -> dict:
     return jax.tree.unflatten(tree, made)
 
 
+def mtp_head(target: CausalConfig, ids: tuple[int, ...]) -> Shape:
+    """A head for multi-token prediction of such a target that drafts these ids."""
+    shape = EagleCausalConfig(
+        **get_layer_shape(target) | {"family": "mtp"}, layer_family=target.family,
+        target_width=target.d_model, features=(target.num_layers,), draft_vocab=len(ids),
+        reads_first=False, normed=True, normed_states=True, joined=True,
+    )  # fmt: skip
+    return drawn(Eagle(shape), ids)
+
+
 @functools.cache
 def setting(
     name: str, kind: Kind = Eagle, **changes: Any
 ) -> tuple[tuple[tuple[str, Any], ...], dict[str, Any]]:
-    """A target and a drafter of two of its layers, and their parameters."""
-    target = TARGETS[name]
+    """A target and a drafter of two of its layers, and their parameters; `mtp`: of its last."""
+    target = TARGETS["llama" if name == MTP else name]
     params = jax.tree.map(lambda x: x * 1.3, jax.jit(target.init)(jax.random.key(3)))
     if name == "t5":
         drafter, own = on_t5(T5_SHAPE, (1, 2), IDS, kind, **changes)
+    elif name == MTP:
+        drafter, own = mtp_head(LLAMA_SHAPE, IDS)
     else:
         drafter, own = without_encoder(
             V, LLAMA_SHAPE.d_model, (1, 2), IDS, None, kind=kind, **changes

@@ -8,7 +8,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 ROOT = Path(__file__).parents[2]
-SHAPES = ("scratch", "dflash", "dflash2", "dspark", "jetspec", "eagle", "p_eagle", "medusa")
+SHAPES = ("scratch", "dflash", "dflash2", "dspark", "jetspec", "eagle", "p_eagle", "medusa", "mtp")
 """Start from no checkpoint."""
 
 HERE = {"kind": "text", "split": ""}

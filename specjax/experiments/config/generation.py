@@ -10,9 +10,9 @@ from ml_collections import ConfigDict
 
 from specjax.contracts.context import Options
 from specjax.experiments.config.fields import generation_arguments, model_source
+from specjax.hf.descriptions import describe_generation
 from specjax.hf.families.generation import beams_in, beams_words, settings_in
 from specjax.hf.families.schema import format_value
-from specjax.hf.huggingface import describe_generation
 from specjax.hf.languages import check_one_language, language_generation
 from specjax.hf.speech import set_language_generation
 from specjax.hf.tokenizer import load_tokenizer

@@ -15,7 +15,7 @@ from specjax.contracts.registry import OBJECTIVES
 from specjax.data.pipeline import Ids
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
-from specjax.models.on_target import FeatureDrafter
+from specjax.models.on_target import FeatureDrafter, complete_params
 from specjax.models.t5 import T5Config
 from specjax.runtime.errors import UserError
 from specjax.training.objective import Objective
@@ -75,27 +75,49 @@ def adopt_target(start: LoadedModel, target: LoadedModel, outputs: Iterable[Ids]
     ids = frequent_tokens(outputs, model)
     params = {**start.params, "embedding": own_copy(target.params["embedding"])}
     params["ids"] = jnp.asarray(ids)
-    layer, basis, read_out = read_from(target, ids, model.config.d_model)
-    params = {**params, **read_out}
+    layer, basis, read_out = read_from(target, ids, model.config)
+    params = take_from_target(model, {**params, **read_out}, target)
     return dataclasses.replace(start, params=model.initialize_params(params, layer, basis))
 
 
+def take_from_target(model: FeatureDrafter, params: Params, target: LoadedModel) -> Params:
+    """A drafter's parameters with copies of those that its checkpoint leaves to the target.
+
+    Raises:
+      UserError: when the target does not fit.
+    """
+    try:
+        whole = complete_params(model.config, params, target.params)
+    except ValueError as error:
+        raise UserError(f"config.model: {error}") from None
+    left = {name: one for name, one in whole.items() if one is not params.get(name)}
+    kept = {name: one for name, one in whole.items() if name not in left}
+    if model.config.tied_head:
+        kept.pop("head", None)
+    return kept | jax.tree.map(_own_copy_of_floats, left)
+
+
+def _own_copy_of_floats(x: jax.Array) -> jax.Array:
+    return own_copy(x) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+
 def read_from(
-    target: LoadedModel, ids: np.ndarray, width: int
+    target: LoadedModel, ids: np.ndarray, config: Any
 ) -> tuple[Params, jax.Array | None, Params]:
-    """Initial parameters with which a drafter of a given width predicts ids like the target.
+    """Initial parameters with which a drafter of this shape predicts ids like the target.
 
     For the target's width these are its last layer, final norm and output matrix. A narrower
     drafter projects the states onto the first singular directions [E, D] of the output matrix, and
     uses that matrix in these directions. A wider one gets nothing.
     """
+    width = config.d_model
     table, norm = output_layer(target.model, target.params)
     table = table[:, ids].astype(jnp.float32)
     if width > len(table):
         return {}, None, {}
     if width == len(table):
         own = {"head": {"kernel": table}, "final_norm": {"scale": own_copy(norm)}}
-        return last_layer(target), jnp.eye(width), own
+        return last_layer(target, getattr(config, "unit_offset", False)), jnp.eye(width), own
     seen = table * norm[:, None]
     _, rising = jnp.linalg.eigh(seen @ seen.T)
     basis = rising[:, ::-1][:, :width]
@@ -107,12 +129,15 @@ def own_copy(x: jax.Array) -> jax.Array:
     return jnp.array(x, jnp.float32, copy=True)
 
 
-def last_layer(target: LoadedModel) -> Params:
-    """The target's last decoder layer, with self-attention under the drafter's name."""
+def last_layer(target: LoadedModel, unit_offset: bool) -> Params:
+    """The target's last decoder layer, with self-attention under the drafter's name.
+
+    `unit_offset`: whether the drafter's norms keep what their scales exceed 1 by.
+    """
     number, config = target.model.info.depth - 1, target.model.config
     if target.model.info.start_token is None:
         layer = target.params[f"layers_{number}"]
-        if not config.unit_offset:
+        if config.unit_offset == unit_offset:
             return layer
         norms = (name for name in layer if name.endswith("_norm"))
         return {**layer, **{name: {"scale": norm_scale(config, layer[name])} for name in norms}}

@@ -12,12 +12,14 @@ from ml_collections import ConfigDict
 
 from specjax.contracts.registry import FAMILIES
 from specjax.experiments.config.fields import generation_arguments
+from specjax.experiments.train.feature_drafter import take_from_target
 from specjax.experiments.train.objective import make_objective
 from specjax.hf import hub, huggingface
 from specjax.hf.speech import in_language
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.loading import LoadedModel, load
 from specjax.models.base import LanguageModel
+from specjax.models.on_target import FeatureDrafter
 from specjax.parallel.sharding import parameter_shardings
 from specjax.runtime.errors import UserError
 from specjax.training.surgery import take
@@ -39,6 +41,7 @@ def load_start(config: ConfigDict, target: LoadedModel | None, mesh: Mesh | None
         sharded, options = config.fully_sharded, generation_arguments(config)
         start = load(settings.checkpoint, jnp.float32, mesh=mesh, fully_sharded=sharded, **options)
         start = in_language(start, **config.speech)
+        start = _complete(start, target)
         if settings.decoder_layers or settings.encoder_layers:
             start = _with_layers(start, settings)
         tokenizer = choose_tokenizer(settings, start.tokenizer, target)
@@ -109,6 +112,29 @@ def _given_by(shape: ConfigDict, target: LanguageModel | None) -> dict[str, Any]
         raise UserError(f"config.model.shape: {error}") from None
 
 
+def _complete(start: LoadedModel, target: LoadedModel | None) -> LoadedModel:
+    """The model, a feature drafter with what its checkpoint leaves to the target."""
+    model = _adapt(start.model, target)
+    if target is None or not isinstance(model, FeatureDrafter):
+        return start
+    params = take_from_target(model, start.params, target)
+    return dataclasses.replace(start, model=model, params=params)
+
+
+def _adapt(model: LanguageModel, target: LoadedModel | None) -> LanguageModel:
+    """The model, a feature drafter in the shape that it has with the target.
+
+    Raises:
+      UserError: when it does not fit.
+    """
+    if target is None or not isinstance(model, FeatureDrafter):
+        return model
+    try:
+        return model.adapt_to(target.model)
+    except ValueError as error:
+        raise UserError(f"config.model: {error}") from None
+
+
 def _with_layers(start: LoadedModel, settings: ConfigDict) -> LoadedModel:
     layers = settings.decoder_layers, settings.encoder_layers
     model, params = take(start.model, start.params, *layers)
@@ -141,6 +167,7 @@ def _fresh(
     named = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     ends = {name: token for name, token in named.items() if token is not None}
     model = make_model_shape(config.model, width, ends, target and target.model)
+    model = _adapt(model, target)
     where = None if mesh is None else parameter_shardings(mesh, model, config.fully_sharded)
     params = jax.jit(model.init, out_shardings=where)(jax.random.key(config.seed))
     return LoadedModel(model, params, mesh=mesh)

@@ -18,7 +18,7 @@ from specjax.experiments.config.placement import whole_words
 from specjax.experiments.train.model import choose_tokenizer, make_model_shape
 from specjax.experiments.train.objective import make_objective
 from specjax.experiments.train.speech import trained_part
-from specjax.hf.huggingface import describe
+from specjax.hf.descriptions import describe
 from specjax.hf.tensors import flat_shapes
 from specjax.models.attention import count_scores
 from specjax.models.base import LanguageModel, Where

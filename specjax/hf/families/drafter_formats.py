@@ -10,7 +10,10 @@ from specjax.hf.families.eagle3_fields import is_p_eagle
 from specjax.hf.families.schema import format_value
 from specjax.hf.families.speculators import TYPE
 
-READ = "EAGLE-3, P-EAGLE, DFlash, DSpark, DFlash 2, Domino and Medusa's heads"
+READ = (
+    "EAGLE-3, P-EAGLE, DFlash, DSpark, DFlash 2, Domino, Medusa's heads, and MTP heads of"
+    " speculators or as `folder#mtp` of a target with one"
+)
 
 ARCHITECTURES = {
     r"(?!Qwen3DSparkModel|DSpark(DraftModel|Speculator)).*DSpark.*": "DSpark with the layers of"
@@ -21,7 +24,7 @@ ARCHITECTURES = {
     r"Eagle3Deep[Ss]eek\w*": "EAGLE-3 with multi-head latent attention",
     r"(LlamaForCausalLM|Qwen2ForCausalLM|MistralForCausalLM)Eagle": "EAGLE-1 or EAGLE-2",
     r"Eagle(Llama|MiniCPM|Mistral|Cohere|Deepseek)\w*|EAGLEModel": "EAGLE-1 or EAGLE-2",
-    r".*MTP.*|.*NextN": "multi-token prediction (MTP)",
+    r"(?!MTPDraftModel).*MTP.*|.*NextN": "multi-token prediction (MTP)",
     r"MLPSpeculator\w*": "MLPSpeculator",
     r"Medusa\w*": "Medusa in the layout of vLLM",
     r"\w+(?<!Llama)Eagle3Model": "EAGLE-3 of DeepSpec, on five layers of its target",
@@ -29,11 +32,10 @@ ARCHITECTURES = {
 }
 """Names of classes in `architectures`, as patterns."""
 
-SPECULATORS_READ = ("eagle3", "peagle", "dflash", "dspark", "dflash2")
+SPECULATORS_READ = ("eagle3", "peagle", "dflash", "dspark", "dflash2", "mtp")
 """Values of `speculators_model_type` that a family claims."""
 
 SPECULATORS = {
-    "mtp": "multi-token prediction (MTP)",
     "eagle": "EAGLE-1 or EAGLE-2",
     "mlp": "MLPSpeculator",
     "jetspec": "JetSpec",

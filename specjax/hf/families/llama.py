@@ -56,6 +56,14 @@ class Qwen2(_Qwen):
     constants: ClassVar[dict[str, Any]] = {"qkv_bias": True}
 
 
+@FAMILIES.register("mimo")
+class MiMo(Qwen2):
+    """Qwen2 with a head for multi-token prediction in its checkpoint (`families.mtp`)."""
+
+    schema = Qwen2.schema.changed(num_nextn_predict_layers=size(0, least=0))
+    architecture = "MiMoForCausalLM"
+
+
 @FAMILIES.register("qwen3")
 class Qwen3(_Qwen):
     """Llama with norms of queries and keys."""

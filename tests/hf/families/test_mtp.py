@@ -1,0 +1,117 @@
+"""Heads for multi-token prediction: every layout, what is refused, and what they draft."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from mtp_heads import LAYOUTS, change_config, embed_head, write_pair
+
+import specjax
+from specjax.models.on_target import complete_params
+from specjax.runtime.errors import UserError
+
+PROMPTS = [[3, 4, 5, 6], [7, 8], [9, 10, 11, 12, 13, 14, 15]]
+
+
+@functools.cache
+def folders() -> tuple[Path, Path]:
+    return write_pair(Path(tempfile.mkdtemp()))
+
+
+@functools.cache
+def loaded() -> tuple[specjax.LoadedModel, specjax.LoadedModel]:
+    target, head = folders()
+    return specjax.load(target), specjax.load(head)
+
+
+def tokens_of(
+    strategy: specjax.Strategy | None = None, drafter: specjax.LoadedModel | None = None
+) -> Sequence[Sequence[int]]:
+    target, head = loaded()
+    drafters = {"drafter": drafter or head} if strategy else None
+    generator = specjax.Generator(target, drafters, strategy, max_new_tokens=24)
+    return generator(PROMPTS).tokens
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_in_a_target_is_the_same_head(layout: str) -> None:
+    """The target beside it is read as without one."""
+    target, head = folders()
+    both = embed_head(target, head, layout)
+    own, found = specjax.load(head), specjax.load(f"{both}#mtp")
+    assert own.model == found.model
+    for one, other in zip(*map(jax.tree.leaves, (own.params, found.params)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    read = jax.tree.leaves(specjax.load(both).params)
+    for one, other in zip(read, jax.tree.leaves(loaded()[0].params), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_an_export_of_a_head_in_a_target_is_read_back(tmp_path: Path) -> None:
+    target, head = write_pair(tmp_path, model_type="qwen2")
+    change_config(target, model_type="mimo")
+    found = specjax.load(f"{embed_head(target, head, 'mimo')}#mtp")
+    assert found.model.config.states_first  # MiMo's order, which no field says
+    found.save(tmp_path / "export")
+    again = specjax.load(tmp_path / "export")
+    assert again.model == found.model
+    for one, other in zip(*map(jax.tree.leaves, (again.params, found.params)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [{"length": 3}, {"widths": [2, 2]}, {"nodes": 6, "widths": [3, 3]}],
+    ids=["chain", "tree", "nodes"],
+)
+def test_drafts_of_a_head_change_no_greedy_token(strategy: dict) -> None:
+    drafted = tokens_of(specjax.strategy(drafter="eagle", **strategy))
+    for one, other in zip(drafted, tokens_of(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_order_of_what_is_joined_changes_what_is_drafted() -> None:
+    target, head = loaded()
+    shape = head.model.adapt_to(target.model).config
+    params = complete_params(shape, head.params, target.params)
+    text = np.array([[3, 4, 5, 6, 7]])
+    features = jax.random.normal(jax.random.key(0), (1, 5, shape.d_model))
+
+    def drafted(states_first: bool) -> np.ndarray:
+        model = type(head.model)(dataclasses.replace(shape, states_first=states_first))
+        return model.unrolled(params, jax.numpy.asarray(text), features, None, 1)[0]
+
+    assert np.abs(drafted(True) - drafted(False)).max() > 0.1
+
+
+def test_what_is_no_such_head_is_refused(tmp_path: Path) -> None:
+    target, head = write_pair(tmp_path)
+    with pytest.raises(UserError, match=r"it has no head for multi-token prediction \(MTP\)"):
+        specjax.load(f"{target}#mtp")
+    change_config(target, mtp_num_hidden_layers=2)
+    with pytest.raises(UserError, match="mtp_num_hidden_layers is 2; it must be 1: one head"):
+        specjax.load(f"{target}#mtp")
+    change_config(head, num_nextn_predict_layers=3)
+    with pytest.raises(UserError, match="num_nextn_predict_layers is 3; it must be 1: one head"):
+        specjax.load(head)
+    change_config(head, num_nextn_predict_layers=1, transformer_layer_config={"model_type": "t5"})
+    with pytest.raises(UserError, match="model_type is 't5'; the target of a head must be one of"):
+        specjax.load(head)
+
+
+def test_sizes_that_a_difference_leaves_out_are_those_of_the_class(tmp_path: Path) -> None:
+    """Speculators writes only what differs from the defaults of transformers' class."""
+    from specjax.hf.descriptions import describe
+
+    _, head = write_pair(tmp_path)
+    layer = {"model_type": "qwen3", "num_hidden_layers": 5}
+    change_config(head, transformer_layer_config=layer)
+    config = describe(head, np.float32).config
+    assert (config.d_model, config.vocab_size, config.features) == (4096, 151936, (5,))
