@@ -23,6 +23,8 @@ SIZES = {
 }  # fmt: skip
 NAMES = ("input_proj", "token_layernorm", "hidden_layernorm", "final_layernorm")
 """Modules of a head besides its layer, in the layout of speculators."""
+JOINED_NAMES = dict(zip(("eh_proj", "enorm", "hnorm", "post_norm"), NAMES, strict=True))
+"""Those of transformers' `MtpModel`."""
 LAYOUTS = {
     "deepseek": (f"model.layers.{DEPTH}.", ("eh_proj", "enorm", "hnorm", "shared_head.norm")),
     "qwen": ("mtp.layers.0.", ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")),
