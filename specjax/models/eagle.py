@@ -32,12 +32,12 @@ from specjax.models.attention import (
 )
 from specjax.models.base import Cache, Output, Params, PromptReading, Prompts, Resume
 from specjax.models.caches import KeysValues, move_slots, update_cache, write
+from specjax.models.eagle_layers import EagleLayer, PlainLayer
 from specjax.models.layers import MASKED, RMSNorm, Tree, apply, call, make_tree_mask
-from specjax.models.mtp import Inputs, MtpLayer, pass_states
+from specjax.models.mtp import MtpLayer, pass_states
 from specjax.models.on_target import (
     Cross,
     FeatureDrafter,
-    Layer,
     OnCausalConfig,
     OnT5Config,
     OnTarget,
@@ -77,38 +77,6 @@ class EagleCausalConfig(Details, OnCausalConfig):
 
 
 Config = EagleT5Config | EagleCausalConfig
-
-
-class EagleLayer(Layer[Config]):
-    """Self-attention over embeddings beside states, on the residual stream of the states."""
-
-    def setup(self) -> None:
-        super().setup()
-        eps = self.config.eps
-        self.embedding_norm, self.state_norm = RMSNorm(eps), RMSNorm(eps)
-
-    def read(
-        self,
-        embedded: Float[Array, "B T E"],
-        before: Float[Array, "B T D"],
-        angles: Float32[Array, "B T R"] | None,
-    ) -> Inputs:
-        """The residual stream, and queries, keys and values, of tokens and the states before."""
-        parts = self.embedding_norm(embedded), self.state_norm(before)
-        residual = parts[1] if self.config.normed_residual else before
-        return residual, self.projected(jnp.concatenate(parts, axis=-1), angles)
-
-
-class PlainLayer(Layer[Config]):
-    """Self-attention over states alone, as of any decoder."""
-
-    def setup(self) -> None:
-        super().setup()
-        self.attention_norm = RMSNorm(self.config.eps)
-
-    def read(self, x: Float[Array, "B T D"], angles: Float32[Array, "B T R"] | None) -> Inputs:
-        """The residual stream, and queries, keys and values, of states [B, T, D]."""
-        return x, self.projected(self.attention_norm(x), angles)
 
 
 class EagleModule(OnTargetModule[Config]):

@@ -22,10 +22,8 @@ from specjax.models import causal_layers
 from specjax.models.attention import AnyBias
 from specjax.models.base import Params
 from specjax.models.causal_layers import CausalConfig
+from specjax.models.eagle_layers import Inputs
 from specjax.models.layers import Dense
-
-Inputs = tuple[Array, tuple[Array, Array, Array]]
-"""A residual stream [B, T, D], and head-major queries, keys and values of T tokens."""
 
 
 class MtpLayer(nn.Module):

@@ -4,8 +4,7 @@ Such a model reads the target's states of several layers at the tokens of the te
 fused into one vector, and drafts ids of its own reduced vocabulary. For encoder-decoder targets its
 layers also attend to the target's own cross-attention keys and values: nothing is encoded twice.
 
-Dimension letters as in `models.base`; F target layers are read, U ids can be drafted, E is the
-target's width, and FE is F * E.
+Letters as in `models.base`; F target layers are read, E is the target's width, U ids are drafted.
 """
 
 from __future__ import annotations

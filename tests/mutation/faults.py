@@ -670,7 +670,7 @@ FAULTS = (
     ),
     Fault(
         "the residual stream begins before the norm",
-        "models/eagle.py",
+        "models/eagle_layers.py",
         "parts[1] if self.config.normed_residual else before",
         "before",
         "tests/models/test_eagle3_golden.py -k chained",
