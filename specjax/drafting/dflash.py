@@ -177,8 +177,9 @@ class DSpark(Block):
         )
         logits = logits[..., : env[self.model].info.vocab_size]  # ids that all models have
         states = jax.lax.dynamic_update_slice_in_dim(state.states, after, first, axis=1)
-        if confidence is not None:
-            confidence = None if self.shape else confidence[:, 0]
+        correction = model.config.correction
+        if confidence is not None and correction is not None:
+            confidence = None if self.shape else correction.calibrate(confidence[:, 0], place)
         return logits, state.replace(states=states, confidence=confidence)
 
     def _model(self, env: Env) -> tuple[Model, Params]:

@@ -23,6 +23,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax.scipy.special import logit
 
 from specjax.models.layers import MASKED, Dense
 
@@ -38,10 +39,18 @@ class Correction:
     first: int = 0  # places before it keep their own logits
     confidence: bool = False  # a head estimates whether the token of a place will be accepted
     confidence_reads_token: bool = True  # and reads the table's row of the token before
+    temperatures: tuple[float, ...] = ()  # of the head's places; later ones have the last; (): 1
 
     @property
     def state_size(self) -> int:
         return {"rnn": self.rank, "gru": self.hidden}.get(self.kind, 0)
+
+    def calibrate(self, confidence: jax.Array, place: jax.Array | int) -> jax.Array:
+        """The confidence [...] of a place after its temperature (`training.calibration`)."""
+        if not self.temperatures:
+            return confidence
+        divisors = jnp.array(self.temperatures, jnp.float32)
+        return jax.nn.sigmoid(logit(confidence) / jnp.take(divisors, place, mode="clip"))
 
 
 class BlockLogits(struct.PyTreeNode):

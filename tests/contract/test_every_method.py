@@ -5,6 +5,7 @@ The parameters come from the registry: whoever registers a drafter has it tested
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import last_token  # noqa: F401 - a newcomer's drafter registers itself
@@ -58,6 +59,7 @@ SHAPES = {  # other than those of the examples
     "p_eagle best": {"nodes": 6, "length": 3},
     "dspark tree": {"widths": (2, 2)},
     "dspark nodes": {"nodes": 5, "widths": (3, 2)},
+    "dspark sure": {"length": 3, "confidence": 0.5},
     "bigram tree": {"widths": (2, 2)},
     "unigram tree": {"parents": (-1, -1, 0)},
     "prompt_lookup tree": {"length": 3, "branches": 2, "longest": 8},
@@ -71,6 +73,7 @@ SHAPES = {  # other than those of the examples
 OWN_STATES = ("medusa chain on target", "medusa on target")  # instead of a trunk's
 EVERY = [*DRAFTERS, *SHAPES, *OWN_STATES]
 LOSSLESS = [name for name in EVERY if name != "bild"]  # bild has a rule of its own
+CALIBRATED = dataclasses.replace(MARKOV, temperatures=(3.0, 0.4))
 PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3], [2, 4], [3, 3], [2, 3, 4, 4]]
 
 
@@ -89,7 +92,7 @@ def made(drafter: str, **fields) -> Strategy:
 @functools.cache
 def on_target(kind: type[FeatureDrafter], corrected: bool):
     """A feature drafter of the target; drawn when asked for, not where tests are collected."""
-    changes = {"correction": MARKOV} if corrected else {}
+    changes = {"correction": CALIBRATED} if corrected else {}
     return without_encoder(V, WIDTH, (1,), (1, 2, 4), 0, kind=kind, **changes)
 
 

@@ -10,21 +10,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import drafted, run, texts
-from feature_drafters import CORRECTIONS, IDS, PROMPTS, fresh_blocks, setting, states
+from feature_drafters import CORRECTIONS, IDS, MARKOV, PROMPTS, fresh_blocks, setting, states
 
 import specjax
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.dflash import DFlash, DSpark
 from specjax.models.dflash import DFlash as Model
 from specjax.models.vocabularies import SharedVocabulary
+from specjax.training.calibration import scale
 
 LENGTH = 3
 SETTINGS = {
     **{kind: {"correction": correction} for kind, correction in CORRECTIONS.items()},
     "anchor first": {"correction": CORRECTIONS["markov"], "anchor_first": True, "block_size": 3},
     "causal": {"correction": CORRECTIONS["rnn"], "is_causal": True},
+    "calibrated": {"correction": dataclasses.replace(MARKOV, temperatures=(3.0, 0.5))},
 }
-SLOW = {"gated", "rnn", "selector"}
+SLOW = {"gated", "rnn", "selector", "calibrated"}
 EVERY = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in SETTINGS]
 TARGETS = pytest.mark.parametrize("target", ["t5", "llama"])
 SAMPLED = {"temperature": 0.7, "top_p": 0.95}
@@ -126,9 +128,12 @@ def test_a_greedy_token_is_the_most_probable_one_of_the_corrected_distribution(t
     assert checked > 8
 
 
-@pytest.mark.parametrize("name", ["markov", "anchor first"])
+@pytest.mark.parametrize("name", ["markov", "anchor first", "calibrated"])
 def test_a_draft_ends_before_the_first_token_of_low_confidence(name):
-    """The head reads the token before: whether a token is drafted does not depend on itself."""
+    """The head reads the token before: whether a token is drafted does not depend on itself.
+
+    Its logit is divided by the temperature of the place, the last one for places beyond.
+    """
     threshold, cut = 0.5, 0
     fields = {"length": LENGTH, "confidence": threshold, "temperature": 1.0}
     strategy = specjax.strategy(drafter="dspark", **fields)
@@ -143,6 +148,8 @@ def test_a_draft_ends_before_the_first_token_of_low_confidence(name):
         size = models[1][1].config.block_size
         said, _ = fresh_blocks(models, params, context.replace(tokens=tokens), anchors, size)
         confidence = np.asarray(said.confidence)[:, 0]
+        if name == "calibrated":
+            confidence = scale(confidence, np.array([3.0, 0.5, 0.5]))
         for row in np.flatnonzero(np.asarray(context.active)):
             n = length[row]
             assert (confidence[row, :n] >= threshold - 1e-5).all()

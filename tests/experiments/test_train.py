@@ -175,6 +175,11 @@ TRAINED = {
     ),
 }
 """What makes feature drafters of two tokens."""
+SURE = {
+    "model_type": "dflash_t5", "draft_vocab_size": 60, "d_model": 12, "block_size": 2,
+    "anchor_first": True, "markov_rank": 4, "num_decoder_layers": 1, "enable_confidence_head": True,
+}  # fmt: skip
+"""One with a confidence head."""
 
 
 @pytest.mark.parametrize("name", some_slow(tuple(TRAINED), "eagle"))
@@ -309,6 +314,37 @@ def test_a_published_drafter_is_trained_with_the_tables_of_its_target(pair, tmp_
     baseline = Generator(target, max_new_tokens=8, bucket=128)
     prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
     assert generator(prompts).tokens == baseline(prompts).tokens
+
+
+@pytest.mark.slow
+def test_a_confidence_head_is_calibrated_after_training(pair, tmp_path):
+    """On held-out texts; the temperatures are kept with the drafter."""
+    config = small(
+        "dspark", pair, model__shape=SURE, objective__anchors=4, objective__calibrate=True,
+        optimizer__steps=8, optimizer__learning_rate=1e-2, evaluation__every=8,
+        evaluation__batch_size=12, validation__examples=48, sequences__data=1.0,
+        sequences__target=0.0,
+    )  # fmt: skip
+    results = train.run(config, tmp_path / "run")
+    made = results["calibration"]
+    assert len(made["temperatures"]) == len(made["error_before"]) == len(made["error_after"]) == 2
+    assert np.mean(made["error_after"]) < np.mean(made["error_before"])
+    drafter = load(tmp_path / "run" / "model")
+    assert drafter.model.config.correction.temperatures == made["temperatures"]
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({}, "calibrate is True; it must be False for a drafter without a confidence head"),
+        ({"validation__examples": 1}, "calibrate is True with 1 held-out rows; it must be False"),
+    ],
+)
+def test_a_calibration_that_cannot_be_is_refused(pair, tmp_path, changes, words):
+    shape = SURE if changes else {**SURE, "enable_confidence_head": False}
+    config = small("dspark", pair, model__shape=shape, objective__calibrate=True, **changes)
+    with pytest.raises(UserError, match=words):
+        train.run(config, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

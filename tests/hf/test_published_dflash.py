@@ -173,6 +173,8 @@ def test_drafters_with_masks_of_their_own_are_not_exported() -> None:
 def test_a_correction_is_written_and_read_again(family, kind, anchor_first, tmp_path) -> None:
     """In the published layout and in that of drafters which are made here."""
     correction = CORRECTIONS[kind]
+    if correction.confidence:
+        correction = dataclasses.replace(correction, temperatures=(1.5, 0.8))
     changes = {"correction": correction, "anchor_first": anchor_first}
     if kind == "selector":
         changes["convolution"] = Convolution(2, 8)

@@ -138,6 +138,16 @@ REFUSED = [
     ("dflash", {"markov_rank": 8}, "markov_rank is 8; specjax does not know what this field"),
     ("dflash", {"transformer_layer_config": None}, "transformer_layer_config is None; it must be"),
     ("dspark", {"markov_rank": 0}, "enable_confidence_head is true; it must be false in a drafter"),
+    (
+        "dspark",
+        {"confidence_temperatures": [1.0, 0]},
+        "temperatures is .1.0, 0.; it must be a list",
+    ),
+    (
+        "dspark",
+        {"enable_confidence_head": False, "confidence_temperatures": [2.0]},
+        "confidence_temperatures is .2.0.; it must be empty without enable_confidence_head",
+    ),
     ("dspark", {"markov_head_type": "gru"}, "markov_head_type is 'gru'; it must be one of vanilla"),
     ("dflash2", {"sample_from_anchor": True}, "sample_from_anchor is True; it must be false"),
     ("dflash2", {"draft_vocab_size": 40}, "draft_vocab_size is 40; it must be vocab_size, 96"),

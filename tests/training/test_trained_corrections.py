@@ -12,6 +12,7 @@ from specjax.data.pipeline import pad_batch
 from specjax.models.dflash import DFlash
 from specjax.models.on_target import FROZEN
 from specjax.training import acceptance
+from specjax.training.calibration import Confidences, fit_temperatures, measure_calibration
 from specjax.training.objective import TEACHER, TRUNK, FrozenModel
 from specjax.training.objectives.dflash import DFlashObjective
 from specjax.training.optimizer import Optimizer
@@ -64,6 +65,23 @@ def test_confidence_learns_the_overlap_and_nothing_else_learns_from_it():
         return jnp.sum(objective.added(step.replace(logits=logits)))
 
     assert not jnp.any(jax.grad(alone)(step.logits))  # the label is given
+
+
+def test_temperatures_calibrate_a_head_that_is_too_sure():
+    setup, own, frozen, batch = made("markov")
+    head = own["corrector"]["confidence"]
+    head["kernel"], head["bias"] = 6.0 * head["kernel"], 6.0 * head["bias"]
+    record = jax.jit(setup.objective.confidences, static_argnums=0)
+    found = record(setup.model, own, frozen, batch)
+    confidence, accepted, counted = (np.asarray(x).reshape(-1, 3) for x in found)
+    outputs = sum(map(len, OUTPUTS))  # blocks begin at every token, later places are fewer
+    assert counted.sum(axis=0).tolist() == [outputs, outputs - 4, outputs - 8]
+    assert counted.sum() > 30 and ((accepted >= 0) & (accepted <= 1 + 1e-6)).all()
+    recorded = Confidences(confidence, accepted, counted)
+    temperatures = fit_temperatures(recorded)
+    before = measure_calibration(recorded)
+    after = measure_calibration(recorded, temperatures)
+    assert np.mean(after) < 0.7 * np.mean(before) and max(temperatures) > 1
 
 
 def test_the_base_is_added_by_its_weight():

@@ -25,6 +25,7 @@ from specjax.experiments.config.fields import (
 )
 from specjax.experiments.decode.data import NO_METRIC, check_chat, check_one_source
 from specjax.experiments.train import data as train_data
+from specjax.experiments.train.calibration import calibrate, check_calibration, show_calibration
 from specjax.experiments.train.feature_drafter import adopt_target, check_fits
 from specjax.experiments.train.model import check_start, load_start
 from specjax.experiments.train.objective import (
@@ -78,6 +79,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     encoder = train_data.make_encoder(config, start)
     objective = make_objective(config)
     check_fits(config, objective, start.model)
+    check_calibration(objective, start.model, len(texts.validation))
     audio = make_speech(config, encoder, start, target, workdir)
     if audio:
         start, target, encoder = audio.start, audio.target, audio.encoder
@@ -100,9 +102,11 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         parts.scores.heldout = make_heldout(config, start, texts.validation, validation)
     batches = train_data.mixture(config, start.model, streams)
     params = fit(run_of(config, parts, batches), workdir)
-    subject = audio.with_encoder(parts.subject) if audio else parts.subject
+    heldout = parts.scores.heldout.batches
+    subject, figures = calibrate(parts.subject, parts.setup, parts.frozen, heldout, params)
+    subject = audio.with_encoder(subject) if audio else subject
     places = subject.save(params, workdir)
-    return write_results(config, subject, texts, places, workdir)
+    return write_results(config, subject, texts, places, workdir, figures)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,6 +322,7 @@ def write_results(
     texts: train_data.Texts,
     places: list[Path],
     workdir: Path,
+    calibration: dict[str, Any],
 ) -> dict[str, Any]:
     """Writes results.json with every evaluation; prints the first and the best one."""
     evaluated = processes.from_first(evaluations(workdir))
@@ -331,9 +336,12 @@ def write_results(
         "evaluations": evaluated,
         "best": best,
     }
+    if calibration:
+        results["calibration"] = calibration
     write_json(workdir / "results.json", results)
     for label, row in (("before", evaluated[0]), (f"step {int(best['step'])}", best)):
         scores = ", ".join(f"{name} {value:.4f}" for name, value in row.items() if name != "step")
         print(f"{label:>12}: {scores}")
+    show_calibration(calibration)
     print(f"{' and '.join(map(str, places))}: the parameters with the best {keep}")
     return results

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specjax.hf.families.family import Stored, Tensors
-from specjax.hf.families.schema import Field, choice, flag, size
+from specjax.hf.families.schema import Field, choice, flag, is_positive, size
 from specjax.models.convolution import Convolution
 from specjax.models.correction import Correction
 from specjax.models.dflash import Blocks
@@ -18,11 +18,20 @@ from specjax.models.dflash import Blocks
 MARKOV = {"vanilla": "markov", "gated": "gated", "rnn": "rnn"}
 """Kinds of corrections by the names of DSpark's Markov heads."""
 
+
+def _positive_numbers() -> Field:
+    def fits(value: Any) -> bool:
+        return isinstance(value, list | tuple) and all(map(is_positive, value))
+
+    return Field([], "a list of positive numbers", fits)
+
+
 FIELDS: dict[str, Field] = {
     "markov_rank": size(None, least=0),
     "markov_head_type": choice("vanilla", tuple(MARKOV)),
     "enable_confidence_head": flag(False),
     "confidence_head_with_markov": flag(True),
+    "confidence_temperatures": _positive_numbers(),
     "selector_rank": size(None),
     "selector_top_k": size(16),
     "gru_hidden_dim": size(None),
@@ -72,7 +81,8 @@ def read_correction(fields: Mapping[str, Any]) -> Correction | None:
     """The correction that checked fields describe, if any.
 
     Raises:
-      ValueError: where they describe two, or a confidence head without one.
+      ValueError: where they describe two, a confidence head without one, or temperatures without
+        that head.
     """
     given = [name for name in ("markov_rank", "selector_rank", "gru_hidden_dim") if fields[name]]
     if len(given) > 1:
@@ -81,7 +91,13 @@ def read_correction(fields: Mapping[str, Any]) -> Correction | None:
     confidence = {
         "confidence": fields["enable_confidence_head"],
         "confidence_reads_token": fields["confidence_head_with_markov"],
+        "temperatures": tuple(map(float, fields["confidence_temperatures"])),
     }
+    if confidence["temperatures"] and not confidence["confidence"]:
+        raise ValueError(
+            f"confidence_temperatures is {fields['confidence_temperatures']}; it must be empty"
+            " without enable_confidence_head"
+        )
     if fields["selector_rank"]:
         candidates = fields["selector_top_k"]
         return Correction("selector", fields["selector_rank"], candidates=candidates, **confidence)
@@ -135,4 +151,6 @@ def written_corrections(config: Blocks) -> dict[str, Any]:
     if correction.confidence:
         fields["enable_confidence_head"] = True
         fields["confidence_head_with_markov"] = correction.confidence_reads_token
+    if correction.temperatures:
+        fields["confidence_temperatures"] = list(correction.temperatures)
     return fields

@@ -77,6 +77,7 @@ _DSPARK = _with_default(
     markov_head_type="vanilla",
     enable_confidence_head=True,
     confidence_head_with_markov=True,
+    confidence_temperatures=[],
 )
 
 _DFLASH2 = _with_default(

@@ -49,6 +49,10 @@ class DFlashObjective(FeatureDrafting[DFlash]):
     base_weight: float = fields.number(
         0.0, bounds="[0, inf)", help="of the divergence without the correction, which is added"
     )
+    calibrate: bool = fields.flag(
+        False,
+        help="fit temperatures of the confidence head on the held-out texts after training",
+    )
 
     def added(self, step: Step) -> jax.Array | float:
         """The losses of the confidence head, and of the logits before a correction.
@@ -100,6 +104,21 @@ class DFlashObjective(FeatureDrafting[DFlash]):
             return Step(p, best, labels, logits, real & inside, base, confidence)
 
         return [step(number) for number in range(made.logits.shape[2])]
+
+    def confidences(
+        self, model: DFlash, params: Params, frozen: Frozen, batch: TrainingBatch
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Of blocks of held-out texts, each [B, A, K]: the confidence head's estimate that a token
+        is accepted, the probability that it is, and which places count.
+        """
+        steps = self.drafted(model, params, frozen, batch, None)
+        made = [
+            (step.confidence, acceptance.overlap(step.p, step.logits), step.mask) for step in steps
+        ]
+        confidence, accepted, counted = (
+            jnp.stack(each, axis=-1) for each in zip(*made, strict=True)
+        )
+        return confidence, accepted, counted
 
 
 def evenly(mask: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
