@@ -12,7 +12,8 @@ from specjax.hf.speech import with_encoder_of
 from specjax.loading import LoadedModel
 from specjax.logits.guidance import apply_guidance
 from specjax.models.base import LanguageModel, Params
-from specjax.models.on_target import FeatureDrafter, complete_params
+from specjax.models.on_target import FeatureDrafter
+from specjax.models.target_shapes import complete_params
 from specjax.models.vocabularies import share_vocabulary
 from specjax.parallel.sharding import Layout
 from specjax.runtime.errors import UserError

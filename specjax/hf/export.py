@@ -25,8 +25,8 @@ from specjax.models.base import LanguageModel, Params
 from specjax.models.dflash import DFlash, DFlashCausalConfig
 from specjax.models.eagle import Eagle, EagleCausalConfig
 from specjax.models.heads import ResidualHeads
-from specjax.models.on_target import USUAL
 from specjax.models.p_eagle import PEagle, PEagleCausalConfig
+from specjax.models.target_shapes import USUAL
 from specjax.runtime.errors import UserError
 
 EAGLE = {"specforge": "eagle3", "speculators": "eagle3_speculators"}

@@ -29,14 +29,12 @@ from specjax.models.on_target import (
     Cross,
     FeatureDrafter,
     Layer,
-    OnCausalConfig,
-    OnT5Config,
-    OnTarget,
     OnTargetModule,
     select_last_state,
     slots_from,
 )
 from specjax.models.positions import RelativeBias
+from specjax.models.target_shapes import OnCausalConfig, OnT5Config, OnTarget
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -38,14 +38,12 @@ from specjax.models.mtp import MtpLayer, pass_states
 from specjax.models.on_target import (
     Cross,
     FeatureDrafter,
-    OnCausalConfig,
-    OnT5Config,
-    OnTarget,
     OnTargetModule,
     select_last_state,
     slots_from,
 )
 from specjax.models.positions import RelativeBias, RelativeBiasOf, compute_tree_bias
+from specjax.models.target_shapes import OnCausalConfig, OnT5Config, OnTarget
 from specjax.models.windows import make_step_mask
 
 PART = 512

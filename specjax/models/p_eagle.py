@@ -26,7 +26,8 @@ from specjax.models.base import Params
 from specjax.models.caches import KeysValues
 from specjax.models.eagle import Eagle, EagleCausalConfig, EagleModule, EagleT5Config
 from specjax.models.layers import MASKED, call
-from specjax.models.on_target import Cross, OnTarget
+from specjax.models.on_target import Cross
+from specjax.models.target_shapes import OnTarget
 
 MASK = -1
 """Marks a fed token as a mask; equal to no token of any vocabulary."""

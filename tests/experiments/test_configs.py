@@ -66,6 +66,7 @@ PARAMETERS = {
     "mt5_wmt_deen": {"target": 1.2299e9, "drafter": 300.2e6},
     "gemma3": {"target": 27.01e9, "drafter": 999.9e6},
     "qwen3": {"target": 8.19e9, "drafter": 596.0e6},
+    "qwen3_blocks": {"target": 8.19e9, "dspark": 1.126e9, "jetspec": 1.049e9},  # 5 layers each
     "whisper": {"target": 1.543e9, "drafter": 119.4e6},  # 756e6 with an encoder of its own
     "nllb": {"target": 3.345e9, "drafter": 615.1e6},  # 600M were distilled from the 54B
     "madlad": {"target": 10.71e9, "drafter": 0.742e9, "mt_3b": 2.94e9},

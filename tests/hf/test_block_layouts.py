@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 from specjax.hf.huggingface import load
 from specjax.models.base import Params
 from specjax.models.correction import BlockLogits
-from specjax.models.on_target import complete_params
+from specjax.models.target_shapes import complete_params
 
 TEXT = np.asarray([[2, 3, 40, 5, 77, 60, 8, 33]])
 

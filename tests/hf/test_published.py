@@ -19,8 +19,8 @@ from specjax.hf.families.eagle3 import layers_after
 from specjax.hf.families.schema import collect_ignored
 from specjax.hf.huggingface import load, parse_config
 from specjax.models.eagle import Eagle, EagleCausalConfig
-from specjax.models.on_target import complete_params
 from specjax.models.positions import Rope
+from specjax.models.target_shapes import complete_params
 from specjax.runtime.errors import UserError
 
 LAYOUTS = {"specforge": "eagle3", "speculators": "eagle3_speculators"}

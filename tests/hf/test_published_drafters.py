@@ -27,8 +27,8 @@ from specjax.hf import heads
 from specjax.hf.huggingface import parse_config
 from specjax.models.dflash import DFlash
 from specjax.models.eagle import Eagle
-from specjax.models.on_target import complete_params
 from specjax.models.shapes import get_parameter_shapes
+from specjax.models.target_shapes import complete_params
 from specjax.runtime.errors import UserError
 
 MODELS = [entry for entry in READ if entry["tensors"] != "medusa"]

@@ -9,7 +9,7 @@ from published import GOLDEN, block_logits
 from safetensors.numpy import load_file
 
 from specjax.hf.huggingface import load
-from specjax.models.on_target import complete_params
+from specjax.models.target_shapes import complete_params
 
 TOLERANCE = 1e-4  # logits have a deviation of 2; float32 in another order of sums
 

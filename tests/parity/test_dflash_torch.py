@@ -18,7 +18,7 @@ import specjax  # noqa: E402
 from specjax.decoding.strategy import Strategy  # noqa: E402
 from specjax.drafting.dflash import DFlash  # noqa: E402
 from specjax.hf.huggingface import load  # noqa: E402
-from specjax.models.on_target import complete_params  # noqa: E402
+from specjax.models.target_shapes import complete_params  # noqa: E402
 from specjax.pair import fit  # noqa: E402
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 import specjax  # noqa: E402
 from specjax.models.layers import call  # noqa: E402
-from specjax.models.on_target import complete_params  # noqa: E402
+from specjax.models.target_shapes import complete_params  # noqa: E402
 
 pytestmark = pytest.mark.slow
 TEXT = np.random.default_rng(5).integers(3, 90, (2, 9))

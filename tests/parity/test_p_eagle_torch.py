@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from specjax.hf.huggingface import load  # noqa: E402
-from specjax.models.on_target import complete_params  # noqa: E402
 from specjax.models.p_eagle import MASK  # noqa: E402
+from specjax.models.target_shapes import complete_params  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from transformers import LlamaConfig  # noqa: E402
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: E402
 
 from specjax.hf.huggingface import load  # noqa: E402
-from specjax.models.on_target import complete_params  # noqa: E402
+from specjax.models.target_shapes import complete_params  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

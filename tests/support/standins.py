@@ -124,8 +124,18 @@ def write_model(folder: Path, checkpoint: str, tokenizer: Any, seed: int) -> Non
     kind = KINDS.get(shape["model_type"], shape["model_type"])
     own = SMALL[kind] | {"vocab_size": len(tokenizer) + 3 * seed}
     own |= {LAYERS.get(kind, "num_hidden_layers"): 2}
+    if "num_target_layers" in shape:
+        own |= of_small_target(shape, len(tokenizer))
     sided = isinstance(shape.get("decoder"), dict)
     small = shape | ({side: shape[side] | own for side in SIDES} if sided else own)
     family, config = huggingface.parse_config(checkpoint, small, None, jnp.float32)
     model = family.model(config)
     huggingface.save(folder, model, model.init(jax.random.key(seed)), tokenizer)
+
+
+def of_small_target(shape: dict[str, Any], vocab_size: int) -> dict[str, Any]:
+    """Fields of a published block drafter for a target of two layers and so many ids."""
+    read = {"mask_token_id": vocab_size - 1, "target_layer_ids": [0]}
+    nested = shape.get("dflash_config")
+    fields = {"dflash_config": nested | read} if nested else read
+    return fields | {"vocab_size": vocab_size, "num_target_layers": 2}

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
+from specjax.models.on_target import FeatureDrafter
 from specjax.models.quantized_weights import (
     EXPERTS,
     WeightFormat,
@@ -23,6 +24,7 @@ from specjax.models.quantized_weights import (
     to_key_path,
 )
 from specjax.models.shapes import get_parameter_shapes, make_placeholder_prompts, start_cache
+from specjax.models.target_shapes import left_to_target
 from specjax.parallel.mesh import MODEL
 from specjax.parallel.sharding import split_spec
 from specjax.runtime.errors import UserError
@@ -52,9 +54,13 @@ def plan_model(
 
     Caches have room for `capacity` tokens after a decoder-only model's prompt, and are written so
     far `ahead` as in a decode (`decoding.state.count_ahead`). A model that `shares` parameters with
-    another one takes memory for its quantized weights only.
+    another one takes memory for its quantized weights only, and a feature drafter none for what its
+    checkpoint leaves to the target.
     """
     model, params = entry.model, entry.params
+    if isinstance(model, FeatureDrafter):
+        left = left_to_target(model.config)
+        params = {name: one for name, one in params.items() if name not in left}
 
     def on_device(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> int:
         where = to_key_path(path)

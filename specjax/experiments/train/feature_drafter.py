@@ -15,8 +15,9 @@ from specjax.contracts.registry import OBJECTIVES
 from specjax.data.pipeline import Ids
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
-from specjax.models.on_target import FeatureDrafter, complete_params
+from specjax.models.on_target import FeatureDrafter
 from specjax.models.t5 import T5Config
+from specjax.models.target_shapes import complete_params
 from specjax.runtime.errors import UserError
 from specjax.training.objective import Objective
 

@@ -57,7 +57,7 @@ from specjax.hf.families.schema import (
 )
 from specjax.hf.families.speculators import DRAFTABLE, EMBEDDING, MAPPING
 from specjax.models.eagle import Eagle, EagleCausalConfig
-from specjax.models.on_target import USUAL
+from specjax.models.target_shapes import USUAL
 
 SPECULATED = 5
 """Draft length that an export proposes."""

@@ -14,7 +14,7 @@ import pytest
 from mtp_heads import LAYOUTS, change_config, embed_head, write_pair
 
 import specjax
-from specjax.models.on_target import complete_params
+from specjax.models.target_shapes import complete_params
 from specjax.runtime.errors import UserError
 
 PROMPTS = [[3, 4, 5, 6], [7, 8], [9, 10, 11, 12, 13, 14, 15]]
