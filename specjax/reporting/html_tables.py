@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from specjax.metrics.accepted_lengths import (
+    PER_REQUEST,
+    POOLED,
+    WITH_PREFILL,
+    WITHOUT_PREFILL,
+)
 from specjax.reporting import page
 from specjax.reporting.summary import BEST, summary
 from specjax.reporting.table import (
@@ -138,6 +144,34 @@ def groups_table(groups: Mapping[str, Any]) -> str:
     ]
     head = ["group", "strategy", *(title for title, _, _ in GROUPS)]
     return page.table("Figures by group of examples", head, rows) if rows else ""
+
+
+def accepted_lengths_table(evaluation: Mapping[str, Any]) -> str:
+    """Accepted lengths over requests with their intervals, by category where there are some."""
+    means = (POOLED, PER_REQUEST)
+    rows = [
+        [
+            name,
+            category,
+            *(cell(figures[count], ",d") for count in ("requests", "rounds", "tokens")),
+            *(_with_interval(figures[WITHOUT_PREFILL][mean]) for mean in means),
+            *(_with_interval(figures[WITH_PREFILL][mean]) for mean in means),
+            _with_interval(figures["verify_rate"]),
+        ]
+        for name, entry in evaluation.items()
+        for category, figures in {"all": entry["overall"], **entry["categories"]}.items()
+    ]
+    head = [
+        *("strategy", "category", "requests", "rounds", "tokens", "pooled", "per request"),
+        *("pooled, with prefill", "per request, with prefill", "verify rate"),
+    ]
+    return page.table("Tokens of a target call, and 95% of samples", head, rows) if rows else ""
+
+
+def _with_interval(figure: Mapping[str, float | None]) -> str:
+    value = cell(figure["value"], ".3f")
+    low, high = figure["low"], figure["high"]
+    return value if low is None or high is None else f"{value} [{low:.3f}, {high:.3f}]"
 
 
 def time_table(strategies: Mapping[str, Any]) -> str:

@@ -116,6 +116,16 @@ def _rounds(results: Results, plots: Plots) -> str:
     return plot + tables.rounds_table(strategies)
 
 
+def _accepted_lengths(results: Results, plots: Plots) -> str:
+    table = tables.accepted_lengths_table(results.get("evaluation") or {})
+    words = (
+        "`pooled` is all tokens over all rounds, `per request` the mean over requests; the prefill"
+        " counts as a round of one token where a heading says so. `verify rate` is tokens over"
+        " drafted tokens and rounds. Intervals are over samples of requests."
+    )
+    return page.paragraph(words) + table if table else ""
+
+
 def _handovers(results: Results, plots: Plots) -> str:
     return tables.handovers_table(results["strategies"])
 
@@ -199,6 +209,7 @@ _SECTIONS = (
     ("roofline", "Roofline", _roofline),
     ("acceptance", "Acceptance by draft position", _acceptance),
     ("rounds", "Tokens per round", _rounds),
+    ("lengths", "Accepted lengths as papers report them", _accepted_lengths),
     ("handovers", "Calls, fallbacks and rollbacks", _handovers),
     ("groups", "Groups of examples", _groups),
     ("operations", "Arithmetic and memory operations", _operations),

@@ -163,3 +163,19 @@ def test_the_report_has_what_only_some_runs_print():
     table = html_tables.groups_table({"one": {"qa": group}, "other": {"qa": group}})
     assert table.count("<tr>") == 3 and "0.250" in table
     assert html_tables.arms_table({"other": {"arms": None}}) == html_tables.groups_table({}) == ""
+
+
+def test_the_report_has_accepted_lengths_by_category_with_their_intervals():
+    counts = {"requests": 12, "rounds": 1234, "tokens": 4000}
+    known = {"value": 3.2415, "low": 3.0, "high": 3.5}
+    unknown = {"value": 2.5, "low": None, "high": None}
+    lengths = {"pooled": known, "per_request": unknown}
+    figures = counts | {
+        "without_prefill": lengths, "with_prefill": lengths,
+        "verify_rate": {"value": None, "low": None, "high": None},
+    }  # fmt: skip
+    found = html_tables.accepted_lengths_table(
+        {"one": {"overall": figures, "categories": {"qa": figures}}}
+    )
+    assert found.count("<tr>") == 3 and "3.241 [3.000, 3.500]" in found and "1,234" in found
+    assert html_tables.accepted_lengths_table({}) == ""
