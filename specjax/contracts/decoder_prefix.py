@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from specjax.contracts.context import Context
 from specjax.contracts.env import Bound
@@ -11,6 +11,9 @@ from specjax.models.base import Cache, LanguageModel, Prompts
 from specjax.models.info import ForcedToken
 from specjax.models.vocabularies import OtherVocabulary, unwrap
 from specjax.sampling import argmax
+
+States = tuple[Float[Array, "B T D"], ...]
+"""States at tokens of each requested decoder layer."""
 
 
 def choose_decoder_prefix(
@@ -71,13 +74,41 @@ def prefill(
 ) -> Cache:
     """Feeds each row's first `length` - 1 tokens of `prefix` [B, N].
 
-    The last token stays pending. A drafter of another vocabulary may have its own prefix.
+    The last token stays pending. A drafter of another vocabulary may have its own prefix; one that
+    reads the target's states gets those of the prefix (`prefill_states`).
     """
-    tokens, own = prefix[:, :-1], unwrap(model.model)
+    own = unwrap(model.model)
+    if model.info.reads_states:
+        return cache
     if isinstance(own, OtherVocabulary) and own.prefix:
         tokens, cache = own.apply_own_prefix(model.params, prefix, length, cache)
-    elif prefix.shape[1] < 2:
-        return cache
-    no_logits = jnp.zeros((len(prefix), 0), jnp.int32)
-    cache = model.extend(tokens, cache, at=no_logits)[1]
-    return cache.replace(length=length - 1)
+        return _feed(model, cache, tokens, length, ())[0]
+    return prefill_states(model, cache, prefix, length, ())[0]
+
+
+def prefill_states(
+    target: Bound,
+    cache: Cache,
+    prefix: Int[Array, "B N"],
+    length: Int[Array, " B"],
+    layers: tuple[int, ...],
+) -> tuple[Cache, States]:
+    """Feeds the same tokens to a target; also returns its states [B, N - 1, D] after `layers`.
+
+    There are none where no token is fed. Unused states cost nothing.
+    """
+    if prefix.shape[1] < 2:
+        return cache, ()
+    return _feed(target, cache, prefix[:, :-1], length, layers)
+
+
+def _feed(
+    model: Bound,
+    cache: Cache,
+    tokens: Int[Array, "B T"],
+    length: Int[Array, " B"],
+    layers: tuple[int, ...],
+) -> tuple[Cache, States]:
+    no_logits = jnp.zeros((len(tokens), 0), jnp.int32)
+    output, cache = model.extend(tokens, cache, at=no_logits, features=layers)
+    return cache.replace(length=length - 1), output.features

@@ -14,7 +14,12 @@ import jax
 import jax.numpy as jnp
 
 from specjax.contracts.context import Options
-from specjax.contracts.decoder_prefix import add_previous_text, choose_decoder_prefix, prefill
+from specjax.contracts.decoder_prefix import (
+    add_previous_text,
+    choose_decoder_prefix,
+    prefill,
+    prefill_states,
+)
 from specjax.contracts.drafter import CALLS, STOP
 from specjax.contracts.env import Bound
 from specjax.contracts.reader import WIDTH
@@ -70,7 +75,9 @@ def begin(
     head = choose_decoder_prefix(env.target, cache, decoder.target_model.info.prefix)
     context = add_previous_text(context, head)
     prefix = context.tokens[:, : head.shape[1] + previous_width(options)]
-    caches = {decoder.target: prefill(env.target, cache, prefix, context.begin)}
+    cache, states = prefill_states(env.target, cache, prefix, context.begin, spec.features)
+    prompt_reading = prompt_reading.replace(features=prompt_reading.features or states)
+    caches = {decoder.target: cache}
     choice, wanted = decoder.drafter.choice, {}
     if choice:
         wanted = choice.find_needed_models(env, context, prompt_reading, keys)

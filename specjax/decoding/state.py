@@ -78,19 +78,14 @@ class Decoder:
                     f"model {name!r} is {_kind(known[name])}, the target"
                     f" {_kind(self.target_model)}; they must be alike"
                 )
-            self._check_prompt_kind(name, known[name].info.frames)
-            if not spec.features:  # otherwise it reads the target's states, not prompts
+            if not known[name].info.reads_states:
+                self._check_prompt_kind(name, known[name].info.frames)
                 check_same_prompts(name, known[name], self.target_model)
         target = self.target_model
         if isinstance(unwrap(target), GuidedModel) and not self.reader.exact:
             raise ValueError(
                 "the target is guided, which reads each text twice with all layers; CALM runs them"
                 " one by one"
-            )
-        if spec.features and (target.info.forced or target.info.frames):
-            raise ValueError(
-                "the drafter reads the target's states, which is impossible with a speech model or"
-                " a forced decoder prefix"
             )
 
     def _check_prompt_kind(self, name: str, frames: Frames | None) -> None:

@@ -26,9 +26,9 @@ class ModelInfo:
     the first round and do not count as generated. `source_vocab` is the vocabulary size of prompts
     if they have other ids than the decoder. `frames` is the shape of audio prompts; None for token
     prompts. A model that `borrows_encoder` takes the target's encoder states in `start`, because
-    its encoder is the same. `max_positions` is the maximum number of tokens in a row of the decoder
-    or the encoder; None if unlimited. `drops_scale`: a final norm makes `read_out` independent of a
-    state's scale.
+    its encoder is the same. One that `reads_states` reads the target's states instead of prompts.
+    `max_positions` is the maximum number of tokens in a row of the decoder or the encoder; None if
+    unlimited. `drops_scale`: a final norm makes `read_out` independent of a state's scale.
     """
 
     vocab_size: int
@@ -40,6 +40,7 @@ class ModelInfo:
     source_vocab: int | None = None
     frames: Frames | None = None
     borrows_encoder: bool = False
+    reads_states: bool = False
     max_positions: int | None = None
     drops_scale: bool = True
 

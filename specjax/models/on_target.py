@@ -180,7 +180,7 @@ class FeatureDrafter(LinenModel):
     @property
     def info(self) -> ModelInfo:
         c = self.config
-        return ModelInfo(c.vocab_size, c.layers, c.eos, c.pad, c.start_token)
+        return ModelInfo(c.vocab_size, c.layers, c.eos, c.pad, c.start_token, reads_states=True)
 
     @property
     def frozen(self) -> tuple[str, ...]:
@@ -221,7 +221,7 @@ class FeatureDrafter(LinenModel):
         features: tuple[int, ...] = (),
         ahead: int | None = None,
     ) -> tuple[Cache, PromptReading]:
-        c, (rows, width) = self.config, prompt.shape
+        c, (rows, width) = self.config, prompt.shape[:2]
         of_t5 = isinstance(c, OnT5Config)
         heads, size = (c.num_heads, c.d_kv) if of_t5 else (c.num_kv_heads, c.d_head)
         empty = jnp.zeros((rows, heads, capacity, size), c.dtype)

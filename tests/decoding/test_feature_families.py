@@ -174,7 +174,10 @@ REFUSED = [
         (family, "eagle_llama", "for decoder-only targets; .* has an encoder")
         for family in ENCODERS
     ),
-    *(("whisper", f"{kind}_t5", "targets that read text; .* is a speech model") for kind in KINDS),
+    *(
+        ("whisper", f"{kind}_llama", "for decoder-only targets; .* has an encoder")
+        for kind in KINDS
+    ),
     *((family, "dflash_llama", "rotary; .* has others") for family in OTHER_POSITIONS),
     ("llama", "dflash_t5", "it must be 'dflash_llama' for a decoder-only target"),
 ]

@@ -126,5 +126,3 @@ def test_models_that_read_something_else_than_the_target_are_refused():
     models = (("target", listening), ("drafter", MODEL))
     with pytest.raises(ValueError, match="reads tokens, the target 4 frames of 6 numbers"):
         decoder(models, SPECULATIVE, 8)
-    with pytest.raises(ValueError, match="a forced decoder prefix"):
-        decoder(MODELS, strategy(drafter="medusa", length=2, model="target"), 8)

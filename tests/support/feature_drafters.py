@@ -159,11 +159,14 @@ def states(name: str, strategy: Strategy, kind: Kind = Eagle, **changes: Any):
 
 
 def read_whole(
-    models: Any, params: dict[str, Any], context: Context
+    models: Any, params: dict[str, Any], context: Context, audio: Any = None
 ) -> tuple[jax.Array, Cross | None, Cache]:
-    """The target's states [B, L, F * E] at a whole buffer, and a cache of the drafter with them."""
+    """The target's states [B, L, F * E] at a whole buffer, and a cache of the drafter with them.
+
+    `audio` are the frames of a speech target's prompts, and their number.
+    """
     (_, target), (_, drafter) = models
-    given = context.encoder_tokens, context.encoder_length
+    given = audio or (context.encoder_tokens, context.encoder_length)
     if target.info.start_token is None:
         given = context.tokens[:, :1], jnp.ones_like(context.length)
     size, none = context.tokens.shape[1], jnp.zeros_like(context.length)

@@ -130,16 +130,11 @@ class OnT5(OnTargetFamily):
 
 
 def _with_encoder(family: str, target: LanguageModel) -> EncoderDecoder:
-    """The target, which must have an encoder of text for a drafter of a family.
+    """The target, which must have an encoder for a drafter of a family.
 
     Raises:
       ValueError: naming the family.
     """
-    if target.info.frames:
-        raise ValueError(
-            f"model_type is {family!r}, for targets that read text; the target, of family"
-            f" {target.config.family!r}, is a speech model"
-        )
     if not isinstance(target, EncoderDecoder):
         raise ValueError(
             f"model_type is {family!r}; it must be {family.replace('t5', 'llama')!r} for a"
