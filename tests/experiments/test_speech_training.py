@@ -15,6 +15,7 @@ from training_configs import get_config
 import specjax
 from specjax.data.pipeline import pad_batch
 from specjax.experiments.train import job as train
+from specjax.experiments.train.data import OUTPUTS
 from specjax.experiments.train.encoder_states import INDEX, STATES, EncoderStates
 from specjax.experiments.train.planning import show_plan
 from specjax.experiments.train.speech import extract_decoder
@@ -189,3 +190,38 @@ def test_what_cannot_be_trained_is_refused(folder, tmp_path):
     with pytest.raises(UserError, match="another encoder than config.target"):
         train.run(changed, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def state_drafter(folder, tmp_path_factory):
+    """A run of `configs/training/eagle.py` with a speech target."""
+    config = get_config("eagle")
+    config.target, config.speech.language = str(folder / "target"), "german"
+    config.model.shape.update(draft_vocab_size=60, d_model=12, d_ff=24)
+    config.train.data.path, config.train.task = str(folder / "speech.jsonl"), "transcribe"
+    config.validation.update(examples=2, task="")
+    config.optimizer.update(steps=20, warmup=1, learning_rate=1e-2)
+    config.evaluation.update(every=10, batch_size=2)
+    config.target_outputs.batch_size = 2
+    config.update(batch_size=2, bucket=16, max_output_tokens=12)
+    workdir = tmp_path_factory.mktemp("states")
+    return workdir, train.run(config, workdir)
+
+
+def test_a_drafter_on_a_speech_targets_states_learns_its_transcripts(folder, state_drafter):
+    workdir, results = state_drafter
+    rows = map(json.loads, (workdir / OUTPUTS).read_text("utf-8").splitlines())
+    written = {row["source"]: row["tokens"] for row in rows}
+    target = specjax.in_language(specjax.load(folder / "target"), "german")
+    assert target.model.info.forced[0] == 83 and len(written) == FILES - 2
+    baseline = specjax.Generator(target, max_new_tokens=12)(list(written)).tokens
+    assert list(written.values()) == baseline
+    first, *_, last = results["evaluations"]
+    assert last["loss"] < first["loss"] and last["tokens_0"] > first["tokens_0"]
+    saved = specjax.load(workdir / "model")
+    assert saved.model.info.reads_states and not select_encoder(saved.params)
+    drafters, strategy = {"drafter": saved}, specjax.strategy(drafter="eagle", length=3)
+    found = specjax.Generator(target, drafters, strategy, max_new_tokens=12)(list(written))
+    assert found.tokens == baseline and found.statistics.accepted > 0
+    store = EncoderStates(workdir, str(folder / "target"), (50, 16))
+    store([str(folder / "0.wav")], lambda file: pytest.fail(file))

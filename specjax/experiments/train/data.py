@@ -19,7 +19,7 @@ from specjax.experiments.decode.prompts import chat_prompts_by
 from specjax.experiments.train.speech import SpeechEncoder
 from specjax.experiments.train.target_outputs import write_outputs
 from specjax.loading import LoadedModel
-from specjax.models.base import LanguageModel
+from specjax.models.info import ModelInfo
 from specjax.runtime.errors import UserError
 
 OUTPUTS = "target_outputs.jsonl"
@@ -143,17 +143,24 @@ def encode(encoder: AnyEncoder, examples: list[Example], field: str) -> Pairs:
     return Pairs(prompts, outputs)
 
 
-def batches_of(config: ConfigDict, model: LanguageModel, pairs: Pairs, seed: int) -> Batches:
+def get_decoder_info(start: LoadedModel, target: LoadedModel | None) -> ModelInfo:
+    """Facts about the decoder of the rows: of a drafter on the target's states its target's."""
+    if target is not None and start.model.info.reads_states:
+        return target.model.info
+    return start.model.info
+
+
+def batches_of(config: ConfigDict, info: ModelInfo, pairs: Pairs, seed: int) -> Batches:
     """Training batches of rows."""
     return Batches(
         pairs,
         batch_size=config.batch_size,
         bucket=config.bucket,
         seed=seed,
-        start_token=model.info.start_token,
-        pad=model.info.pad,
+        start_token=info.start_token,
+        pad=info.pad,
         learn_prompt=config.learn_prompt,
-        forced=len(model.info.forced),
+        forced=len(info.forced),
     )
 
 
@@ -201,10 +208,10 @@ def validation_pairs(
     return Pairs(pairs.prompts, RaggedRows(outputs))
 
 
-def mixture(config: ConfigDict, model: LanguageModel, streams: Mapping[str, Pairs]) -> Mixture:
+def mixture(config: ConfigDict, info: ModelInfo, streams: Mapping[str, Pairs]) -> Mixture:
     """The batches of every step, drawn from the streams by their shares."""
     made = {
-        kind: batches_of(config, model, rows, config.seed + place)
+        kind: batches_of(config, info, rows, config.seed + place)
         for place, (kind, rows) in enumerate(streams.items())
     }
     weights = {kind: config.sequences[kind] for kind in streams}

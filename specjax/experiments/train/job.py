@@ -46,6 +46,7 @@ from specjax.hf.tokenizer import check_same_vocabulary
 from specjax.loading import LoadedModel, load
 from specjax.measuring.environment import environment
 from specjax.models.base import Params
+from specjax.models.info import ModelInfo
 from specjax.models.on_target import FeatureDrafter
 from specjax.parallel.fully_sharded import FullySharded, gather_params
 from specjax.parallel.mesh import make_mesh_of_shape
@@ -99,8 +100,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         )
         parts = make_parts(config, start, objective, target, texts, encoder)
     if missing:
-        parts.scores.heldout = make_heldout(config, start, texts.validation, validation)
-    batches = train_data.mixture(config, start.model, streams)
+        info = train_data.get_decoder_info(start, target)
+        parts.scores.heldout = make_heldout(config, info, texts.validation, validation)
+    batches = train_data.mixture(config, train_data.get_decoder_info(start, target), streams)
     params = fit(run_of(config, parts, batches), workdir)
     heldout = parts.scores.heldout.batches
     subject, figures = calibrate(parts.subject, parts.setup, parts.frozen, heldout, params)
@@ -237,11 +239,12 @@ def make_scores(
     """The scores of evaluations; with a frozen trunk only the loss changes."""
     settings = config.evaluation
     rows = train_data.encode(encoder, texts.validation, "validation")
+    info = train_data.get_decoder_info(subject.start, target)
     return Scores(
         setup,
         frozen,
         subject,
-        make_heldout(config, subject.start, texts.validation, rows),
+        make_heldout(config, info, texts.validation, rows),
         texts.metric if settings.decode and subject.changes_model else NO_METRIC,
         config.max_output_tokens,
         config.max_prompt_tokens,
@@ -253,7 +256,7 @@ def make_scores(
 
 
 def make_heldout(
-    config: ConfigDict, start: LoadedModel, examples: list[Example], pairs: Pairs
+    config: ConfigDict, info: ModelInfo, examples: list[Example], pairs: Pairs
 ) -> Heldout:
     """Validation rows in batches of similar length; the last one is filled up with masked rows."""
     order = sorted(range(len(pairs)), key=lambda i: sum(map(len, pairs[i])))
@@ -262,10 +265,7 @@ def make_heldout(
     for first in range(0, len(order), size):
         rows = [pairs[i] for i in order[first : first + size]]
         filled = rows + rows[-1:] * (size - len(rows))
-        ends, forced = (
-            (start.model.info.start_token, start.model.info.pad),
-            len(start.model.info.forced),
-        )
+        ends, forced = (info.start_token, info.pad), len(info.forced)
         batch = pad_batch(filled, config.bucket, *ends, config.learn_prompt, forced=forced)
         batch["mask"][len(rows) :] = False
         batches.append(batch)

@@ -60,10 +60,14 @@ def trained_part(model: LanguageModel) -> LanguageModel:
 def check_one_encoder(start: LoadedModel, target: LoadedModel | None) -> None:
     """Refuses a speech model whose encoder differs from its target's.
 
+    A drafter on the target's states has none.
+
     Raises:
       UserError: naming both fields.
     """
-    if target is None or (start.model.info.frames is None and target.model.info.frames is None):
+    if target is None or start.model.info.reads_states:
+        return
+    if start.model.info.frames is None and target.model.info.frames is None:
         return
     ours, theirs = select_encoder(start.params), select_encoder(target.params)
     alike = start.model.info.frames == target.model.info.frames and _alike(ours, theirs)
@@ -170,13 +174,16 @@ class WithEncoder:
 class Speech:
     """Decoders of speech models for training, with the states of their shared encoder."""
 
-    start: LoadedModel
+    start: LoadedModel  # or a drafter on the target's states
     target: LoadedModel | None
     encoder: SpeechEncoder
 
-    def with_encoder(self, subject: Subject) -> WithEncoder:
-        """The trained subject, saved together with the encoder."""
-        return WithEncoder(subject, self.encoder.whole)
+    def with_encoder(self, subject: Subject) -> Subject:
+        """The trained subject, a decoder saved together with the encoder.
+
+        What reads the states of a target is saved alone.
+        """
+        return WithEncoder(subject, self.encoder.whole) if subject.changes_model else subject
 
 
 def make_speech(
@@ -188,11 +195,15 @@ def make_speech(
 ) -> Speech | None:
     """Decoders of the initial model and its target, and their encoder; None for text models.
 
+    A drafter on the target's states stays as it is.
+
     Raises:
       UserError: when their encoders differ, or the workdir has states of another one.
     """
     check_one_encoder(start, target)
-    model = start.model
+    reads_states = start.model.info.reads_states
+    whole = target if target is not None and reads_states else start
+    model = whole.model
     if not isinstance(model, Whisper):
         return None
     for side in ("train", "validation"):
@@ -200,7 +211,9 @@ def make_speech(
             given = f"config.{side}.prefix is {config[side].prefix!r}"
             raise UserError(f"{given}; it must be empty for a speech model")
     shape = model.config.encoder_positions, model.config.d_model
-    states = EncoderStates(workdir, config.model.checkpoint, shape)
-    decoders = extract_decoder(start), target and extract_decoder(target)
-    encoder = SpeechEncoder(texts, start, decoders[1] or decoders[0], states)
-    return Speech(*decoders, encoder)
+    own = "" if reads_states else config.model.checkpoint
+    states = EncoderStates(workdir, own or config.target, shape)
+    decoder = target and extract_decoder(target)
+    start = start if reads_states else extract_decoder(start)
+    encoder = SpeechEncoder(texts, whole, decoder or start, states)
+    return Speech(start, decoder, encoder)
