@@ -53,6 +53,8 @@ def draft(
     log: Log = {}
     if proposer.shape:
         made = _tree(proposer, proposer.shape, logits, context, keys)
+    elif proposer.jetspec_width:
+        made = _jetspec_tree(proposer.nodes, proposer.jetspec_width, logits, context)
     elif proposer.nodes:
         made = _best_tree(proposer.nodes, logits, context)
     else:
@@ -160,6 +162,45 @@ def _best_tree(count: int, logits: jax.Array, context: Context) -> Draft:
     made = Draft.chain(jnp.concatenate(tokens, axis=1).astype(jnp.int32))
     made = made.replace(parents=jnp.concatenate(parents, axis=1).astype(jnp.int32))
     return select_most_probable(made, jnp.concatenate(scores, axis=1), count)
+
+
+def _jetspec_tree(count: int, width: int, logits: jax.Array, context: Context) -> Draft:
+    """The first `count` nodes in JetSpec's order (arXiv 2606.18394), from logits [B, K, V].
+
+    The most probable path that has no children yet, of equals the earlier one, gets its `width`
+    most probable children, until there are enough nodes. Paths of K tokens get none, so every
+    expansion adds `width` nodes, and the last one those that are missing.
+    """
+    logits = bind_processors(context, logits.shape[-1]).process_parallel(logits)
+    rows, depth, _ = logits.shape
+    best = find_largest(logits, width)
+    chance = log_probability(logits, context.options.sampling)
+    chance = jnp.take_along_axis(chance, best, axis=-1)
+    row, expansions = jnp.arange(rows), -(-count // width)
+
+    def expand(step: jax.Array, tree: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        score, level, parents, tokens = tree  # [B, 1 + nodes], the pending token first
+        # Impossible paths come before those that cannot be expanded.
+        open_score = jnp.maximum(score, jnp.finfo(score.dtype).min)
+        top = jnp.argmax(jnp.where(level < depth, open_score, -jnp.inf), axis=1)
+        below = level[row, top]
+
+        def put(values: jax.Array, children: jax.Array) -> jax.Array:
+            children = jnp.broadcast_to(children, (rows, width)).astype(values.dtype)
+            return jax.lax.dynamic_update_slice_in_dim(values, children, 1 + step * width, axis=1)
+
+        return (
+            put(score, score[row, top][:, None] + chance[row, below]),
+            put(level.at[row, top].set(depth), below[:, None] + 1),
+            put(parents, top[:, None] - 1),
+            put(tokens, best[row, below]),
+        )
+
+    zeros = jnp.zeros((rows, 1 + expansions * width), jnp.int32)
+    level = jnp.full_like(zeros, depth).at[:, 0].set(0)  # of K: without, or not yet with, children
+    first = jnp.zeros(zeros.shape, chance.dtype), level, zeros, zeros
+    _, _, parents, tokens = jax.lax.fori_loop(0, expansions, expand, first)
+    return Draft.chain(tokens[:, 1 : count + 1]).replace(parents=parents[:, 1 : count + 1])
 
 
 def _along_paths(shape: Shape, values: jax.Array) -> jax.Array:

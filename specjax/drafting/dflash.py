@@ -80,6 +80,7 @@ class DFlash(Block):
     """Tokens at mask positions that read the target's states, all from one call."""
 
     parallel = True
+    lacks = ()
 
     def open(
         self, env: Env, caches: Caches, memory: TargetStates, context: Context

@@ -23,7 +23,7 @@ from specjax.contracts.rows import Caches
 from specjax.contracts.spec import Call
 from specjax.drafting.chain import Progress
 from specjax.drafting.nodes import Nodes
-from specjax.drafting.proposer import TREE_FIELDS, Proposer
+from specjax.drafting.proposer import PARALLEL_FIELDS, TREE_FIELDS, Proposer
 from specjax.models.base import Cache
 from specjax.verification.whole import STATES, ResumedReader
 
@@ -44,7 +44,7 @@ class EarlyExit(Proposer):
     _: dataclasses.KW_ONLY
     exit: int = fields.integer(help="decoder layers that draft")
 
-    lacks: ClassVar[tuple[str, ...]] = TREE_FIELDS
+    lacks: ClassVar[tuple[str, ...]] = (*TREE_FIELDS, *PARALLEL_FIELDS)
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ class Medusa(DraftHeads):
     )
 
     parallel = True
+    lacks = ()
 
     @property
     def trunk(self) -> str:

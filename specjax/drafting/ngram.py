@@ -107,7 +107,7 @@ class _Counted(Drafter):
           ValueError: saying how many.
         """
         given = "widths" if self.widths else "parents"
-        check_children(self.shape, given, env.target.info.vocab_size)
+        check_children(self.shape.most if self.shape else 0, given, env.target.info.vocab_size)
 
     def logits(self, table: Table, previous: jax.Array) -> jax.Array:
         """Logarithms [B, V] of the probabilities after previous [B]."""

@@ -30,6 +30,7 @@ class PEagle(Eagle):
 
     drives = Model
     parallel = True
+    lacks = ()
 
     def call(self, tokens: int, logits: int) -> Call:
         return Call(self.model, tokens + self.depth - 1, logits)

@@ -49,7 +49,9 @@ from specjax.drafting.shape import (
     GROWN,
     Shape,
     check_children,
+    check_jetspec_width,
     check_shape,
+    jetspec_width_field,
     length_field,
     make_shape,
     nodes_field,
@@ -65,6 +67,7 @@ LAG = 2
 token nor the one that followed."""
 
 TREE_FIELDS = ("widths", "parents", "nodes")
+PARALLEL_FIELDS = ("jetspec_width",)
 
 _REFUSED_BY_TREES: dict[str, Any] = {
     "confidence": None,
@@ -93,6 +96,7 @@ class Proposer(Drafter):
     widths: tuple[int, ...] = widths_field()
     parents: tuple[int, ...] = parents_field()
     nodes: int = nodes_field()
+    jetspec_width: int = jetspec_width_field()
     confidence: str | None = fields.number(
         None,
         bounds="[0, 1]",
@@ -122,8 +126,8 @@ class Proposer(Drafter):
     unrolled: ClassVar[bool] = False
     """Whether `feed` needs a static depth of the fed nodes."""
 
-    lacks: ClassVar[tuple[str, ...]] = ()
-    """Unsupported fields: `TREE_FIELDS` for a drafter of chains only."""
+    lacks: ClassVar[tuple[str, ...]] = PARALLEL_FIELDS
+    """Unsupported fields: also `TREE_FIELDS` for a drafter of chains only; none if `parallel`."""
 
     keeps_nodes: ClassVar[bool] = True
     """Whether its cache keeps accepted nodes of a tree; otherwise they are fed again."""
@@ -225,6 +229,13 @@ class Proposer(Drafter):
         for name in TREE_FIELDS:
             if getattr(self, name) and name in self.lacks:
                 raise ValueError(f"{name} is {getattr(self, name)}; {self.part} drafts chains only")
+        for name in PARALLEL_FIELDS:
+            if getattr(self, name) and name in self.lacks:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}; it must be 0, as {self.part} does not give"
+                    " all distributions at once"
+                )
+        check_jetspec_width(self.jetspec_width, self.length, self.nodes)
         if self.nodes and not (self.length or self.widths or self.parents):
             object.__setattr__(self, "widths", GROWN)
         check_shape(self.length, self.widths, self.parents)
@@ -350,7 +361,9 @@ class Proposer(Drafter):
         return TreeReader() if self.is_tree else self.chain_reader
 
     def check(self, env: Env) -> None:
-        check_children(self.shape, self.given, self.drafted_ids(env))
+        ids = self.drafted_ids(env)
+        check_children(self.shape.most if self.shape else 0, self.given, ids)
+        check_children(self.jetspec_width, "jetspec_width", ids)
 
     def begin(
         self, env: Env, caches: Caches, context: Context, prompt: PromptReading, keys: jax.Array

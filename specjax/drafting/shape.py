@@ -124,6 +124,38 @@ def nodes_field() -> Any:
     )
 
 
+def jetspec_width_field() -> Any:
+    """The config field of JetSpec's order of a parallel drafter's nodes."""
+    return fields.integer(
+        0,
+        least=0,
+        most=fields.MOST_DRAFTED,
+        help="with length and nodes: children of each expanded path, the most probable path first"
+        " (JetSpec); 0: the most probable nodes",
+    )
+
+
+def check_jetspec_width(width: int, length: int | None, nodes: int) -> None:
+    """Refuses JetSpec's order of other drafts, and more nodes than its trees have.
+
+    Raises:
+      ValueError: naming the fields.
+    """
+    if not width:
+        return
+    if not (length and nodes):
+        raise ValueError(f"jetspec_width is {width}; it must be 0 without length and nodes")
+    most = 0
+    for level in range(1, length + 1):
+        most += width**level
+        if most >= nodes:
+            return
+    raise ValueError(
+        f"nodes is {nodes}; it must be at most {most}, as trees of length {length} and"
+        f" jetspec_width {width} have"
+    )
+
+
 def check_shape(length: int | None, widths: tuple[int, ...], parents: tuple[int, ...]) -> None:
     """Refuses drafts of no shape, of two, or of too many nodes.
 
@@ -149,14 +181,14 @@ def check_shape(length: int | None, widths: tuple[int, ...], parents: tuple[int,
         )
 
 
-def check_children(shape: Shape | None, given: str, vocabulary: int) -> None:
-    """Refuses more children than there are tokens; `given` is the field that sets them.
+def check_children(most: int, given: str, vocabulary: int) -> None:
+    """Refuses more children of a node than there are tokens; `given` is the field that sets them.
 
     Raises:
       ValueError: saying how many.
     """
-    if shape and shape.most > vocabulary:
+    if most > vocabulary:
         raise ValueError(
-            f"{given} gives a node {shape.most} children; it has at most as many as"
+            f"{given} gives a node {most} children; it has at most as many as"
             f" there are tokens, {vocabulary:,}"
         )

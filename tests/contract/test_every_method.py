@@ -55,6 +55,7 @@ SHAPES = {  # other than those of the examples
     "dflash tree": {"widths": (2, 2)},
     "dflash nodes": {"nodes": 5, "widths": (3, 2)},
     "dflash best": {"nodes": 6, "length": 3},
+    "dflash jetspec": {"nodes": 7, "length": 3, "jetspec_width": 2},
     "p_eagle tree": {"widths": (2, 2)},
     "p_eagle best": {"nodes": 6, "length": 3},
     "dspark tree": {"widths": (2, 2)},
