@@ -14,12 +14,15 @@ from training_configs import get_config
 
 import specjax
 from specjax.data.pipeline import pad_batch
+from specjax.experiments.config.file import read_config
 from specjax.experiments.train import job as train
-from specjax.experiments.train.data import OUTPUTS
+from specjax.experiments.train.data import OUTPUTS, batches_of, get_decoder_info
 from specjax.experiments.train.encoder_states import INDEX, STATES, EncoderStates
+from specjax.experiments.train.model import load_start
 from specjax.experiments.train.planning import show_plan
 from specjax.experiments.train.speech import extract_decoder
-from specjax.hf import huggingface
+from specjax.experiments.transcribe import job as transcribe
+from specjax.hf import heads, huggingface
 from specjax.hf.tokenizer import train_tokenizer
 from specjax.models.whisper import Whisper, compute_encoder_states, select_encoder
 from specjax.runtime.errors import UserError
@@ -192,18 +195,24 @@ def test_what_cannot_be_trained_is_refused(folder, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.fixture(scope="module")
-def state_drafter(folder, tmp_path_factory):
-    """A run of `configs/training/eagle.py` with a speech target."""
-    config = get_config("eagle")
+def config_on_states(folder: Path, name: str):
+    """A config that trains on the states of a target, for the speech target in the folder."""
+    config = get_config(name)
     config.target, config.speech.language = str(folder / "target"), "german"
-    config.model.shape.update(draft_vocab_size=60, d_model=12, d_ff=24)
     config.train.data.path, config.train.task = str(folder / "speech.jsonl"), "transcribe"
     config.validation.update(examples=2, task="")
     config.optimizer.update(steps=20, warmup=1, learning_rate=1e-2)
     config.evaluation.update(every=10, batch_size=2)
     config.target_outputs.batch_size = 2
     config.update(batch_size=2, bucket=16, max_output_tokens=12)
+    return config
+
+
+@pytest.fixture(scope="module")
+def state_drafter(folder, tmp_path_factory):
+    """A run of `configs/training/eagle.py`."""
+    config = config_on_states(folder, "eagle")
+    config.model.shape.update(draft_vocab_size=60, d_model=12, d_ff=24)
     workdir = tmp_path_factory.mktemp("states")
     return workdir, train.run(config, workdir)
 
@@ -225,3 +234,49 @@ def test_a_drafter_on_a_speech_targets_states_learns_its_transcripts(folder, sta
     assert found.tokens == baseline and found.statistics.accepted > 0
     store = EncoderStates(workdir, str(folder / "target"), (50, 16))
     store([str(folder / "0.wav")], lambda file: pytest.fail(file))
+
+
+def test_of_a_speech_targets_texts_the_decoder_prefix_is_not_learned(folder):
+    target = specjax.in_language(specjax.load(folder / "target"), "german")
+    config = config_on_states(folder, "eagle")
+    config.model.shape.update(draft_vocab_size=60, d_model=12, d_ff=24)
+    start = load_start(config, target, None)
+    info = get_decoder_info(start, target)
+    assert not start.model.info.forced and len(info.forced) == 3
+    pairs = [(np.zeros((50, 16), np.float32), [*info.forced, 5, 6, 79])] * 2
+    batch = batches_of(config, info, pairs, 0)[0]
+    assert batch["inputs"][0, :4].tolist() == [81, *info.forced]
+    assert batch["mask"][0].tolist() == [False] * 3 + [True] * 3 + [False] * 10
+
+
+def test_a_plan_of_long_audio_takes_a_drafter_on_the_targets_states(folder, state_drafter, capsys):
+    workdir, _ = state_drafter
+    config = read_config("configs/whisper_long.py")
+    config.update(target=str(folder / "target"), drafter=str(workdir / "model"))
+    config.strategies = {"eagle": {"drafter": "eagle", "length": 3}}
+    config.data.path = str(folder / "speech.jsonl")
+    transcribe.plan(config)
+    assert "drafter: " in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_heads_on_a_speech_target_are_saved_alone(folder, tmp_path):
+    train.run(config_on_states(folder, "medusa"), tmp_path)
+    assert not (tmp_path / "model").exists()
+    target = specjax.in_language(specjax.load(folder / "target"), "german")
+    files = [str(folder / f"{number}.wav") for number in range(FILES)]
+    tables = {"heads": heads.load(str(tmp_path / "heads.safetensors"))}
+    strategy = specjax.strategy(drafter="medusa", model="target", length=3)
+    plain = specjax.Generator(target, max_new_tokens=12)(files)
+    found = specjax.Generator(target, strategy=strategy, tables=tables, max_new_tokens=12)(files)
+    assert found.tokens == plain.tokens and found.statistics.accepted > FILES
+
+
+@pytest.mark.slow
+def test_a_trained_trunk_is_saved_with_its_encoder_and_its_heads(folder, tmp_path):
+    changes = {"objective__name": "blockwise", "objective__trunk": "trained"}
+    config = make_config(folder, **changes, model__frozen=(), evaluation__keep="loss")
+    config.objective.divergence = get_config("blockwise").objective.divergence
+    train.run(config, tmp_path)
+    assert heads.load(str(tmp_path / "heads.safetensors")).heads.count == 4
+    assert select_encoder(specjax.load(tmp_path / "model").params)

@@ -21,7 +21,7 @@ from specjax.contracts.decoder_prefix import choose_decoder_prefix
 from specjax.contracts.env import Bound
 from specjax.data.encoding import Encoder
 from specjax.experiments.train.encoder_states import EncoderStates
-from specjax.experiments.train.subject import Subject
+from specjax.experiments.train.subject import MODEL, HeadsAndTrunk, Subject
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
 from specjax.models.info import ForcedToken
@@ -165,8 +165,10 @@ class WithEncoder:
 
     def save(self, params: Params, workdir: Path) -> list[Path]:
         whole = {**select_encoder(self.whole.params), **self.model_params(params)}
-        place = workdir / "model"
+        place = workdir / MODEL
         dataclasses.replace(self.whole, params=whole).save(place)
+        if isinstance(self.decoder, HeadsAndTrunk):
+            return [*self.decoder.save_heads(params, workdir), place]
         return [place]
 
 

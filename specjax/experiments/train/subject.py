@@ -102,8 +102,13 @@ class HeadsAndTrunk:
         return params["trunk"]
 
     def save(self, params: Params, workdir: Path) -> list[Path]:
+        place = _save_model(self.start, self.model_params(params), workdir)
+        return [*self.save_heads(params, workdir), place]
+
+    def save_heads(self, params: Params, workdir: Path) -> list[Path]:
+        """Saves the heads alone; returns their path."""
         heads_file.save(LoadedHeads(self.heads, params["heads"]), workdir / HEADS)
-        return [workdir / HEADS, _save_model(self.start, params["trunk"], workdir)]
+        return [workdir / HEADS]
 
 
 @dataclasses.dataclass(frozen=True)
