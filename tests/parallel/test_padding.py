@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sessions import model_plans
@@ -62,10 +63,10 @@ def test_a_padded_model_computes_the_same(
     )
     wide = pad_model(model, ways)
     assert heads(wide) == expected and {"heads", "kv_heads"}.isdisjoint(find_undivided(wide, ways))
-    tokens = np.arange(12).reshape(2, 6) + 2
+    tokens, length = jnp.arange(12).reshape(2, 6) + 2, jnp.array([6, 4])
     found = []
     for each, tree in ((model, params), (wide, pad_params(params, wide))):
-        cache, _ = each.start(tree, tokens, np.array([6, 4]), 10)
+        cache, _ = each.start(tree, tokens, length, 10)
         found.append(each.extend(tree, tokens[:, :3], cache)[0].logits)
     assert np.abs(found[0]).max() > 0.1
     np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-4)
