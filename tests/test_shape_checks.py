@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 from shape_checks import CHECKED, has_shape
@@ -52,6 +53,13 @@ def annotations(module: types.ModuleType) -> Iterator[str]:
 
 def test_arguments_of_another_shape_or_dtype_are_caught():
     for length in (jnp.ones(1, jnp.int32), jnp.ones((2, 1), jnp.int32), jnp.ones(2)):
+        with pytest.raises(TypeCheckError, match="length"):
+            count_leading(PASSED, length)
+
+
+def test_arrays_of_numpy_are_taken_and_their_shapes_checked():
+    assert count_leading(np.ones((2, 3), bool), np.array([1, 3], np.int32)).tolist() == [1, 3]
+    for length in (np.ones(1, np.int32), np.ones(2)):
         with pytest.raises(TypeCheckError, match="length"):
             count_leading(PASSED, length)
 

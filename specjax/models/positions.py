@@ -96,7 +96,7 @@ class Rope:
         return self.width * math.log(ratio) / (2.0 * math.log(self.theta))
 
     def angles(
-        self, position: Int[Array, " ..."], length: Int[Array | np.ndarray, " ..."] | int
+        self, position: Int[Array, " ..."], length: Int[Array, " ..."] | int
     ) -> Float32[Array, "... R"]:
         """Computes rotation angles [..., d / 2] of each position.
 
@@ -120,7 +120,7 @@ class Rope:
 def compute_angles(
     ropes: Sequence[Rope | None],
     position: Int[Array, " ..."],
-    length: Int[Array | np.ndarray, " ..."] | int,
+    length: Int[Array, " ..."] | int,
 ) -> list[Float32[Array, "... R"] | None]:
     """Computes each layer's `Rope.angles`, once per distinct rope; None: not rotated."""
     made: dict[Rope | None, jax.Array] = {
