@@ -23,46 +23,9 @@ checkpoints have 32,000 ids, and SpecForge unrolls seven steps: `--config.object
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import train_config
-from specjax.experiments.recipes.common import MINUTES
-from specjax.runtime.errors import UserError
-
-SHAPES = {
-    "t5": {
-        "model_type": "eagle_t5",
-        "draft_vocab_size": 3000,
-        "d_model": 192,
-        "d_ff": 512,
-        "num_heads": 3,
-        "fc_norm": True,
-    },
-    "llama": {
-        "model_type": "eagle_llama",
-        "draft_vocab_size": 2000,
-        "hidden_size": 192,
-        "intermediate_size": 512,
-        "num_attention_heads": 3,
-        "num_key_value_heads": 3,
-        "head_dim": 64,
-        "read_first_token": True,
-        "fc_norm": True,
-    },
-}
-"""Half as wide as the small targets that a laptop can train for, in Hugging Face's words."""
+from specjax.experiments.recipes.layers import train_layers
 
 
 def get_config(kind: str = "t5") -> ConfigDict:
     """The experiment on a kind of target; every field can be set by a flag."""
-    if kind not in SHAPES:
-        raise UserError(
-            f"--config=...:{kind!r} is no kind of target; known are {', '.join(SHAPES)}"
-        )
-    return train_config(
-        name="eagle",
-        objective={"name": "eagle", "steps": 3},
-        model={"shape": SHAPES[kind]},
-        sequences={"data": 0.0, "target": 1.0},
-        optimizer={"steps": 1000, "learning_rate": 2e-3, "warmup": 50, "decay": "cosine"},
-        evaluation={"every": 500, "keep": "tokens_0"},
-        **MINUTES,
-    )
+    return train_layers("eagle", kind, {"steps": 3}, 1000)

@@ -19,48 +19,9 @@ can be exported for vLLM (docs/how_to/published_drafters.md).
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import train_config
-from specjax.experiments.recipes.common import MINUTES
-from specjax.runtime.errors import UserError
-
-SHAPES = {
-    "t5": {
-        "model_type": "p_eagle_t5",
-        "draft_vocab_size": 3000,
-        "num_decoder_layers": 2,
-        "d_model": 192,
-        "d_ff": 512,
-        "num_heads": 3,
-        "fc_norm": True,
-    },
-    "llama": {
-        "model_type": "p_eagle_llama",
-        "draft_vocab_size": 2000,
-        "num_hidden_layers": 2,
-        "hidden_size": 192,
-        "intermediate_size": 512,
-        "num_attention_heads": 3,
-        "num_key_value_heads": 3,
-        "head_dim": 64,
-        "read_first_token": True,
-        "fc_norm": True,
-    },
-}
-"""Half as wide as the small targets that a laptop can train for, in Hugging Face's words."""
+from specjax.experiments.recipes.layers import train_layers
 
 
 def get_config(kind: str = "t5") -> ConfigDict:
     """The experiment on a kind of target; every field can be set by a flag."""
-    if kind not in SHAPES:
-        raise UserError(
-            f"--config=...:{kind!r} is no kind of target; known are {', '.join(SHAPES)}"
-        )
-    return train_config(
-        name="p_eagle",
-        objective={"name": "p_eagle", "slots": 5},
-        model={"shape": SHAPES[kind]},
-        sequences={"data": 0.0, "target": 1.0},
-        optimizer={"steps": 750, "learning_rate": 2e-3, "warmup": 50, "decay": "cosine"},
-        evaluation={"every": 375, "keep": "tokens_0"},
-        **MINUTES,
-    )
+    return train_layers("p_eagle", kind, {"slots": 5}, 750, layers=2)
