@@ -9,8 +9,7 @@ The head is a layer of the target's kind that begins as its last one. `--config=
 on from a head that the target's checkpoint has, there with `--config.model.checkpoint=TARGET#mtp`.
 The drafter is left in `model`, in the layout of vLLM's speculators, for
 `--config.drafter=runs/mtp/model` and `{"drafter": "eagle", "length": 3}`.
-About as long as configs/training/eagle.py for a target of that width; its acceptance was not
-measured here.
+Its time and its acceptance were not measured here.
 
 The paper (arXiv 2509.18362), not run here: one head for three steps, the cross-entropy of step k
 weighted by 0.6 to the power of k, on answers of the target.

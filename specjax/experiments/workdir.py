@@ -17,6 +17,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.data.batching import Prompt
+from specjax.hf.hub import split_head
 from specjax.measuring.environment import environment
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
@@ -62,7 +63,7 @@ def describe_run(config: ConfigDict, prompts: Sequence[Prompt]) -> dict[str, Any
 def file_stamps(config: ConfigDict) -> dict[str, dict[str, list[int]]]:
     """Sizes and modification times of all files and folders in a config."""
     names = dict.fromkeys(_texts(config.to_dict()))
-    stamps = {name: _stamps(expand_path(name)) for name in names}
+    stamps = {name: _stamps(expand_path(split_head(name)[0])) for name in names}
     return {name: files for name, files in stamps.items() if files}
 
 

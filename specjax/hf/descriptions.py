@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from specjax.hf.families.generation import change_generation, generation_fields
-from specjax.hf.families.mtp import split_head
 from specjax.hf.families.schema import CONFIG_FILE, GENERATION_FILE
 from specjax.hf.gguf.header import is_gguf
-from specjax.hf.hub import SHAPES, cached_folder, locate
+from specjax.hf.hub import SHAPES, cached_folder, locate, split_head
 from specjax.hf.huggingface import (
     GenerationRequest,
     find_family,

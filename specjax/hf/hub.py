@@ -35,6 +35,15 @@ A local or cached copy comes first. The shapes of lm1b are those of Leviathan et
 """
 
 
+HEAD = "#mtp"
+"""End of the name of a head for multi-token prediction in a target's checkpoint."""
+
+
+def split_head(name: str | Path) -> tuple[str | Path, bool]:
+    """The name of a checkpoint, and whether the head in it is meant."""
+    return (str(name)[: -len(HEAD)], True) if str(name).endswith(HEAD) else (name, False)
+
+
 def locate(name: str | Path, patterns: Sequence[str] = FILES) -> Path:
     """The directory of a local path or (downloaded, or cached) hub id, or a local GGUF file."""
     path = expand_path(name)

@@ -34,16 +34,17 @@ from specjax.hf.families.generation import (
     reading_generation,
     refuse_processors,
 )
-from specjax.hf.families.mtp import MtpOfTarget, split_head, tensors_of_heads
+from specjax.hf.families.mtp import MtpOfTarget, find_head_tensors
 from specjax.hf.families.schema import CONFIG_FILE, GENERATION_FILE, format_value, note_ignored
 from specjax.hf.gguf import configuration
 from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.kernels import find_kept_kernels, read_kept
-from specjax.hf.hub import cached_folder, locate
+from specjax.hf.hub import cached_folder, locate, split_head
 from specjax.hf.kept_config import config_to_save, floating_dtype
 from specjax.hf.packed import Packing, find_packed_kernels, parse_packing, read_packed
 from specjax.hf.tensors import (
     SINGLE,
+    Place,
     Placement,
     flat_shapes,
     gather,
@@ -107,14 +108,7 @@ def load(
         config = family.of_stored(config, files)
     except ValueError as error:
         raise UserError(f"checkpoint {str(path)!r} cannot be used: {error}") from None
-    embedding = family.table(config).get("embedding")
-    if isinstance(embedding, str):
-        files = add_embedding(files, embedding, family.output, config.tied)
-        if config.tied:
-            files = drop_copied_head(files, embedding, family.output)
-    if family.output in files:
-        # transformers 5 writes `tie_word_embeddings: true` for every T5, tied or not.
-        config = dataclasses.replace(config, tied=False)
+    files, config = _tie_output(files, family, config)
     model, names = family.model(config), family.names(config)
     where = on_one_device if placement is None else placement(model)
     shapes = flat_shapes(get_parameter_shapes(model))
@@ -129,13 +123,31 @@ def load(
     if small is not None:
         read_kept(params, files, kept, shapes, small, dtype, where)
     used = {tensor for parts in packed.values() for tensor in parts.values()}
-    used |= tensors_of_heads(files)
+    used |= find_head_tensors(files)
     others = {tensor: place for tensor, place in files.items() if tensor not in used}
     refuse_extra(path, others, names, family.ignored)
     refuse_differing_copies(path, files, names)
     refuse_other_ids(path, files, params, family.draftable)
     original = {} if is_gguf(path) else family.export_base(_files(path)[0])
     return Checkpoint(model, params, path, read_generation(path, request), original)
+
+
+def _tie_output(
+    files: dict[str, Place], family: Family, config: Any
+) -> tuple[dict[str, Place], Any]:
+    """The files with the embedding that a tied output layer may stand for, and the shape.
+
+    An output layer of its own is not tied, whatever `config.json` says.
+    """
+    embedding = family.table(config).get("embedding")
+    if isinstance(embedding, str):
+        files = add_embedding(files, embedding, family.output, config.tied)
+        if config.tied:
+            files = drop_copied_head(files, embedding, family.output)
+    if family.output in files:
+        # transformers 5 writes `tie_word_embeddings: true` for every T5, tied or not.
+        config = dataclasses.replace(config, tied=False)
+    return files, config
 
 
 def _check_weights(
@@ -169,7 +181,8 @@ def read_packing(path: Path) -> Packing | None:
 
 def read_stored_weights(name: str | Path) -> WeightFormat | None:
     """Weight format of the stored kernels of a directory or cached hub id; None: unquantized."""
-    path = expand_path(split_head(name)[0])
+    name, _ = split_head(name)
+    path = expand_path(name)
     if is_gguf(path):
         return None
     if not os.path.isdir(path):

@@ -110,6 +110,6 @@ def _patched(
 def _undeclared(schema: Schema, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that neither the family reads nor transformers declares."""
     declared = {
-        *schema.fields, *schema.aliases, *schema.harmless, *schema.declared.defaults, *GENERATION
+        *schema.fields, *schema.aliases, *schema.harmless, *schema.declaration.defaults, *GENERATION
     }  # fmt: skip
     return {name: value for name, value in fields.items() if name not in declared}

@@ -37,7 +37,7 @@ from specjax.models.target_shapes import (
     OnT5Config,
     Shape,
     adapt_shape,
-    left_to_target,
+    list_target_params,
 )
 
 Cross = tuple[jax.Array, jax.Array, AnyBias]
@@ -185,7 +185,7 @@ class FeatureDrafter(LinenModel):
     @property
     def frozen(self) -> tuple[str, ...]:
         """Top names of parameters that are the target's, or chosen from its texts."""
-        return tuple(dict.fromkeys(FROZEN + left_to_target(self.config)))
+        return tuple(dict.fromkeys(FROZEN + list_target_params(self.config)))
 
     def init(self, key: Key[Array, ""]) -> Params:
         """Freshly initialised float32 parameters; the ids are the first ones."""

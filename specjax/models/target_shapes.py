@@ -132,10 +132,10 @@ def complete_params(shape: Shape, params: Params, target: Params) -> Params:
     if drafted.min() < 0 or drafted.max() >= shape.vocab_size:
         wrong = drafted.min() if drafted.min() < 0 else drafted.max()
         raise ValueError(f"it drafts the id {wrong}; ids must be from 0 to {shape.vocab_size - 1}")
-    return params | {name: target[FROM_TARGET[name]] for name in left_to_target(shape)}
+    return params | {name: target[FROM_TARGET[name]] for name in list_target_params(shape)}
 
 
-def left_to_target(shape: Shape) -> tuple[str, ...]:
+def list_target_params(shape: Shape) -> tuple[str, ...]:
     """Names of parameters that a drafter's checkpoint leaves to the target."""
     left = {
         "embedding": not shape.embedded,

@@ -24,7 +24,7 @@ from specjax.models.quantized_weights import (
     to_key_path,
 )
 from specjax.models.shapes import get_parameter_shapes, make_placeholder_prompts, start_cache
-from specjax.models.target_shapes import left_to_target
+from specjax.models.target_shapes import list_target_params
 from specjax.parallel.mesh import MODEL
 from specjax.parallel.sharding import split_spec
 from specjax.runtime.errors import UserError
@@ -59,7 +59,7 @@ def plan_model(
     """
     model, params = entry.model, entry.params
     if isinstance(model, FeatureDrafter):
-        left = left_to_target(model.config)
+        left = list_target_params(model.config)
         params = {name: one for name, one in params.items() if name not in left}
 
     def on_device(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> int:

@@ -65,7 +65,7 @@ ARCHITECTURES = (
 
 PROJECTORS = "dflash", "dspark", "domino", "causal_v5"
 PROJECTOR_OF = {DSPARK[0]: "dspark", "DominoDraftModel": "domino"}
-"""What SpecForge's classes are told apart by."""
+"""Values of `projector_type`, and those of SpecForge's classes."""
 
 
 def _layers() -> Field:

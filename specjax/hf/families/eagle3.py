@@ -75,7 +75,7 @@ def layers_after(ids: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(number + shift for number in ids))
 
 
-class Published(Decoder[EagleCausalConfig]):
+class PublishedEagle(Decoder[EagleCausalConfig]):
     """Shared parts of both layouts."""
 
     model, shape = Eagle, EagleCausalConfig
@@ -195,7 +195,7 @@ def _wider(config: EagleCausalConfig) -> int | None:
 
 
 @FAMILIES.register("eagle3")
-class Eagle3(Published):
+class Eagle3(PublishedEagle):
     """EAGLE-3 drafters of SafeAILab, SpecForge, AngelSlim, nebius and Model Optimizer."""
 
     family = "eagle3"
@@ -255,7 +255,7 @@ class Eagle3(Published):
 
 
 @FAMILIES.register("eagle3_speculators")
-class Eagle3Speculators(Published):
+class Eagle3Speculators(PublishedEagle):
     """EAGLE-3 drafters in the layout of vLLM's speculators."""
 
     family = "eagle3_speculators"

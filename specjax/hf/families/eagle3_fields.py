@@ -104,5 +104,5 @@ def is_p_eagle(hf: Mapping[str, Any]) -> bool:
     """Whether a configuration is of a P-EAGLE drafter in the layout of SpecForge."""
     if hf.get("architectures") == [P_EAGLE] and "speculators_model_type" not in hf:
         return True
-    told = any(hf.get(field) not in (None, False) for field in ("parallel_drafting", *MASKS))
-    return told and is_eagle3(hf)
+    has_masks = any(hf.get(field) not in (None, False) for field in ("parallel_drafting", *MASKS))
+    return has_masks and is_eagle3(hf)

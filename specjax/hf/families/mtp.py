@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from specjax.contracts.registry import FAMILIES
@@ -75,9 +74,6 @@ COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 STATES_FIRST = ("mimo",)
 """Targets whose heads join state and embedding in this order, which no field says."""
 
-HEAD = "#mtp"
-"""End of the name of a head in a target's checkpoint."""
-
 OF_TARGET = "target."
 """Prefix of tensors of a target's checkpoint that are not the head's."""
 
@@ -111,7 +107,7 @@ class Mtp(Family[EagleCausalConfig]):
     ) -> EagleCausalConfig:
         fields = read(self.schema, hf, GENERATION)
         with part(speculators.LAYER):
-            shape = head_shape({"model_type": USUAL_CLASS, **fields[speculators.LAYER]}, dtype)
+            shape = make_head_shape({"model_type": USUAL_CLASS, **fields[speculators.LAYER]}, dtype)
         first = fields["mtp_hidden_states_first"]
         name = speculators.read_target_name(fields["speculators_config"])
         return dataclasses.replace(shape, states_first=first, target_name=name)
@@ -181,26 +177,21 @@ class MtpOfTarget(Mtp):
                 raise ValueError(
                     f"{name} is {format_value(hf[name])}; it must be 1: one head drafts all tokens"
                 )
-        shape = head_shape(hf, dtype)
+        shape = make_head_shape(hf, dtype)
         return dataclasses.replace(shape, states_first=shape.layer_family in STATES_FIRST)
 
     def export_base(self, hf: dict[str, Any]) -> dict[str, Any]:
         return {}  # an export has the layout of speculators
 
 
-def split_head(name: str | Path) -> tuple[str | Path, bool]:
-    """The name of a checkpoint, and whether the head in it is meant."""
-    return (str(name)[: -len(HEAD)], True) if str(name).endswith(HEAD) else (name, False)
-
-
-def tensors_of_heads(tensors: Collection[str]) -> set[str]:
+def find_head_tensors(tensors: Collection[str]) -> set[str]:
     """Those of a target's checkpoint that are its heads'."""
     joined = (re.fullmatch(r"(model\.layers\.\d+\.)eh_proj\.weight", name) for name in tensors)
     blocks = ("mtp.", "model.mtp.", "model.mtp_layers.", *(found[1] for found in joined if found))
     return {name for name in tensors if name.startswith(blocks)}
 
 
-def head_shape(words: Mapping[str, Any], dtype: Any) -> EagleCausalConfig:
+def make_head_shape(words: Mapping[str, Any], dtype: Any) -> EagleCausalConfig:
     """The shape of a head for a target with these fields of `config.json`.
 
     Fields that are missing have the defaults of the target's class, sizes too.
@@ -216,7 +207,7 @@ def head_shape(words: Mapping[str, Any], dtype: Any) -> EagleCausalConfig:
             f" {', '.join(kinds)}"
         )
     family = FAMILIES[name].cls()
-    target = family.config_from_hf(_with_sizes(family, words), None, dtype)
+    target = family.config_from_hf(speculators.add_sizes(family.schema, words), None, dtype)
     return EagleCausalConfig(
         **get_layer_shape(target)
         | {"family": "mtp", "eos": (), "bos": None},
@@ -232,14 +223,6 @@ def head_shape(words: Mapping[str, Any], dtype: Any) -> EagleCausalConfig:
         normed_states=True,
         joined=True,
     )  # fmt: skip
-
-
-def _with_sizes(family: Family, words: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with the class's defaults for those that a model's file must have."""
-    schema = family.schema
-    needed = (name for name, field in schema.fields.items() if field.default is NEEDED)
-    defaults = schema.declared.defaults
-    return {name: defaults[name] for name in needed if name in defaults} | dict(words)
 
 
 def _target_shape(config: EagleCausalConfig) -> CausalConfig:

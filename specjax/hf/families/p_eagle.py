@@ -14,7 +14,7 @@ from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import speculators
 from specjax.hf.families.causal import LAYER as PLAIN_LAYER
 from specjax.hf.families.eagle import EagleLlama, EagleT5Family
-from specjax.hf.families.eagle3 import Eagle3, Eagle3Speculators, Published
+from specjax.hf.families.eagle3 import Eagle3, Eagle3Speculators, PublishedEagle
 from specjax.hf.families.eagle3_fields import MASKS, P_EAGLE, is_p_eagle
 from specjax.hf.families.family import Tensors, nest_modules
 from specjax.hf.families.on_target import OnTargetFamily
@@ -91,7 +91,7 @@ class PEagleLlama(_OwnMasks, EagleLlama):
         return super().given_by(target) | {"num_hidden_layers": min(LAYERS, target.info.depth)}
 
 
-class _PublishedMasks(Published):
+class _PublishedMasks(PublishedEagle):
     """Shared parts of both published layouts."""
 
     model, shape = PEagle, PEagleCausalConfig

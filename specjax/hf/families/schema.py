@@ -151,7 +151,7 @@ class Schema:
     own: Collection[str] = ()  # fields whose defaults here win over those that are declared
 
     @property
-    def declared(self) -> ConfigDeclaration:
+    def declaration(self) -> ConfigDeclaration:
         """What transformers' class declares."""
         named = self.source
         return read_declared(named) if isinstance(named, str) else named or NOTHING
@@ -160,7 +160,7 @@ class Schema:
     def aliases(self) -> Mapping[str, str]:
         """Other names of fields; of two that are the same the one that is read is the name."""
         found = dict(self.others)
-        for alias, name in self.declared.aliases.items():
+        for alias, name in self.declaration.aliases.items():
             if name in self.fields:
                 found[alias] = name
             elif alias in self.fields:
@@ -262,7 +262,7 @@ def read(schema: Schema, hf: Mapping[str, Any], elsewhere: Collection[str] = ())
     Raises:
       ValueError: naming the field, its value and what is allowed.
     """
-    aliases, declared = schema.aliases, schema.declared
+    aliases, declared = schema.aliases, schema.declaration
     known = {*schema.fields, *aliases, *schema.harmless, *elsewhere}
     for name, value in hf.items():
         if name in known:
@@ -297,7 +297,7 @@ def _written(aliases: Mapping[str, str], hf: Mapping[str, Any], name: str) -> st
 
 
 def _checked(hf: Mapping[str, Any], written: str, field: Field, name: str, schema: Schema) -> Any:
-    declared = schema.declared
+    declared = schema.declaration
     if written not in hf:
         if field.default is NEEDED:
             raise ValueError(f"the field {name!r} is missing")

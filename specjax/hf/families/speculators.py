@@ -44,11 +44,16 @@ def read_layer(words: Any, schemas: Mapping[str, Schema]) -> dict[str, Any]:
         raise ValueError(
             f"model_type in {LAYER} is {format_value(kind)}; it must be one of {', '.join(schemas)}"
         )
-    schema = schemas[kind]
-    sizes = {name for name, field in schema.fields.items() if field.default is NEEDED}
-    usual = {name: value for name, value in schema.declared.defaults.items() if name in sizes}
     with part(LAYER):
-        return read(schema, usual | words, GENERATION) | {"model_type": kind}
+        fields = read(schemas[kind], add_sizes(schemas[kind], words), GENERATION)
+    return fields | {"model_type": kind}
+
+
+def add_sizes(schema: Schema, words: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with the class's defaults of missing sizes, which a model's file must have."""
+    sizes = {name for name, field in schema.fields.items() if field.default is NEEDED}
+    defaults = schema.declaration.defaults
+    return {name: value for name, value in defaults.items() if name in sizes} | dict(words)
 
 
 def read_target_name(words: Any) -> str:

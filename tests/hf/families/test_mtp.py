@@ -66,6 +66,17 @@ def test_an_export_of_a_head_in_a_target_is_read_back(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+def test_mimo_is_read_as_qwen2_with_its_head(tmp_path: Path) -> None:
+    target, head = write_pair(tmp_path, model_type="qwen2")
+    both = embed_head(target, head, "mimo")
+    change_config(both, model_type="mimo", num_nextn_predict_layers=1)
+    twin, model, drafter = map(specjax.load, (target, both, f"{both}#mtp"))
+    strategy = specjax.strategy(drafter="eagle", length=3)
+    plain = specjax.Generator(twin, max_new_tokens=16)(PROMPTS).tokens
+    drafts = specjax.Generator(model, {"drafter": drafter}, strategy, max_new_tokens=16)
+    assert drafts(PROMPTS).tokens == plain
+
+
 @pytest.mark.parametrize(
     "strategy",
     [{"length": 3}, {"widths": [2, 2]}, {"nodes": 6, "widths": [3, 3]}],
