@@ -91,7 +91,7 @@ class FeatureDrafting(DivergenceFields, Objective[Drafter]):
         """Of every step, by `decayed_by`."""
         raise NotImplementedError
 
-    def drafted(
+    def compute_steps(
         self,
         model: Drafter,
         params: Params,
@@ -116,7 +116,7 @@ class FeatureDrafting(DivergenceFields, Objective[Drafter]):
         batch: TrainingBatch,
         key: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
-        steps = self.drafted(model, params, frozen, batch, key)
+        steps = self.compute_steps(model, params, frozen, batch, key)
         losses = [self.divergence_of(step, step.logits) for step in steps]
         total = jnp.float32(0)
         for weight, loss, step in zip(
@@ -154,7 +154,7 @@ class FeatureDrafting(DivergenceFields, Objective[Drafter]):
         self, model: Drafter, params: Params, frozen: Frozen, batch: TrainingBatch
     ) -> dict[str, tuple[jax.Array, jax.Array]]:
         ids = frozen[TRUNK].params["ids"]
-        steps = self.drafted(model, params, frozen, batch, None)
+        steps = self.compute_steps(model, params, frozen, batch, None)
         return acceptance.measured((step.measurable(ids) for step in steps), self.apart)
 
 

@@ -131,14 +131,14 @@ def _end(run: Run, state: TrainState, keeper: Checkpoints | None, *, kept: bool)
     """Saves the state, unless it is saved already, and raises."""
     if keeper is None:
         raise TerminationRequest(
-            f"training {run.name} was asked to end after step {int(state.step):,}"
+            f"training {run.name} stops after step {int(state.step):,}, as requested"
         )
     if not kept:
         # It was not evaluated: any other is better.
         keeper.save(state, {run.metric: -math.inf if run.largest else math.inf})
     keeper.wait()
     raise TerminationRequest(
-        f"training {run.name} was asked to end; the same command resumes from step"
+        f"training {run.name} stops as requested; the same command resumes from step"
         f" {int(state.step):,}"
     )
 

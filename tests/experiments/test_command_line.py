@@ -75,7 +75,7 @@ def test_a_run_that_was_asked_to_end_says_so_and_may_be_started_again(
 ) -> None:
     def ended(*_: object) -> None:
         raise TerminationRequest(
-            "training small was asked to end; the same command resumes from step 4"
+            "training small stops as requested; the same command resumes from step 4"
         )
 
     monkeypatch.setattr(quickstart, "run", ended)

@@ -132,7 +132,7 @@ def test_the_learned_drafter_is_what_the_last_texts_were_drafted_with(finished, 
         target, {"drafter": learned}, strategy, max_new_tokens=8, bucket=128
     )
     statistics = generator(last["texts"], batch_size=2).statistics
-    records = last["told"]["shared"]
+    records = last["records"]["shared"]
     assert statistics.accepted == sum(sum(each["accepted"]) for each in records)
     assert statistics.tested == sum(sum(each["tested"]) for each in records)
 
@@ -209,7 +209,7 @@ def job(finished):
 
 def make_records(workdir: Path, rows: int) -> list[DecodeRecord]:
     turns = lines(workdir / online.DECODED)[:rows]
-    return [DecodeRecord(**each) for turn in turns for each in turn["told"]["shared"]]
+    return [DecodeRecord(**each) for turn in turns for each in turn["records"]["shared"]]
 
 
 def test_updates_lower_the_loss_and_compile_no_decode_anew(finished, job):

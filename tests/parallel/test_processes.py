@@ -215,6 +215,6 @@ def test_processes_of_which_one_is_asked_to_end_all_keep_the_same_step(
 ) -> None:
     """As before a preemption."""
     said = end_after_a_checkpoint(pair, tmp_path, 1, signal.SIGTERM)
-    assert "was asked to end; the same command resumes from step" in said
+    assert "stops as requested; the same command resumes from step" in said
     assert "ended with exit code 143; it is started again from its last checkpoint (1 of 1)" in said
     same_training(whole, tmp_path, 0.0)

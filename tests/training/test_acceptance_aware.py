@@ -225,7 +225,7 @@ def test_a_feature_drafter_learns_by_it(kind, changes):
 class GivenSteps(DFlashObjective):
     """An objective of random drafts of three tokens at two places, of one draft each."""
 
-    def drafted(self, *given) -> list[Step]:
+    def compute_steps(self, *given) -> list[Step]:
         rng, mask = np.random.default_rng(3), np.array([[True, True], [True, False]])
         made = []
         for number in range(3):
@@ -244,7 +244,7 @@ def test_prefix_weights_are_those_of_each_draft_until_its_text_ends(name):
     expected = 0.0
     for row, place in ((0, 0), (0, 1), (1, 0)):
         reached = 1.0
-        for step in objective.drafted()[:2]:
+        for step in objective.compute_steps()[:2]:
             p, logits = step.p[row, place], step.logits[row, place]
             labels = {"labels": step.labels[row, place]} if name == "tv_ce" else {}
             expected += reached / 3 * float(from_target(name, p, logits, **labels))

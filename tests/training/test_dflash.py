@@ -41,7 +41,7 @@ def make_steps(kind: str):
     """The steps of blocks at every token of the output, and their anchors."""
     (_, (_, model)), params = setting(kind, DFlash)
     frozen, batch = make_frozen(kind), make_batch(kind)
-    drafted = jax.jit(functools.partial(EVERYWHERE.drafted, model))
+    drafted = jax.jit(functools.partial(EVERYWHERE.compute_steps, model))
     steps = drafted(params["drafter"], frozen, batch, None)
     anchors, _ = evenly(batch["mask"], batch["mask"].shape[1])
     return batch, np.asarray(anchors), steps

@@ -206,7 +206,7 @@ def drafted(kind: str):
     """The steps of a feature drafter's drafts, as the objective has them."""
     objective = OBJECTIVES[kind].cls(**MADE[kind])
     given = train_model(kind, target(), drafter(kind))
-    program = jax.jit(functools.partial(objective.drafted, drafter(kind).model))
+    program = jax.jit(functools.partial(objective.compute_steps, drafter(kind).model))
     return program(*given, batch(), jax.random.key(0))
 
 

@@ -88,7 +88,7 @@ def test_a_slot_learns_the_targets_distribution_of_its_token():
     batch, frozen = make_batch("t5"), make_frozen("t5")
     (_, (_, model)), params = setting("t5", PEagle)
     objective, key = PEagleObjective(slots=4), jax.random.key(0)
-    drafted = jax.jit(functools.partial(objective.drafted, model))
+    drafted = jax.jit(functools.partial(objective.compute_steps, model))
     steps = drafted(params["drafter"], frozen, batch, key)
     logits = np.asarray(TARGETS["t5"].teach(params["target"], batch)[0])
     expected = np.asarray(jax.nn.softmax(logits))[..., list(IDS)]

@@ -55,7 +55,7 @@ def test_a_correction_is_trained(kind):
 def test_confidence_learns_the_overlap_and_nothing_else_learns_from_it():
     setup, own, frozen, batch = made("markov")
     objective, model = setup.objective, setup.model
-    step = objective.drafted(model, own, frozen, batch, None)[0]
+    step = objective.compute_steps(model, own, frozen, batch, None)[0]
     label = acceptance.overlap(step.p, step.logits)
     chance = step.confidence
     expected = -label * jnp.log(chance) - (1 - label) * jnp.log(1 - chance)

@@ -252,7 +252,7 @@ def test_a_run_that_is_asked_to_end_keeps_its_step_and_goes_on(tmp_path):
 
     before, fields = signal.getsignal(signal.SIGTERM), {"evaluate_every": 8}
     with pytest.raises(
-        TerminationRequest, match="asked to end; the same command resumes from step 4$"
+        TerminationRequest, match="stops as requested; the same command resumes from step 4$"
     ):
         fit(run(24, prepare=ask, **fields), tmp_path)
     assert signal.getsignal(signal.SIGTERM) is before
@@ -266,7 +266,7 @@ def test_a_run_that_keeps_nothing_ends_too_when_it_is_asked():
         os.kill(os.getpid(), signal.SIGTERM)
         return batch
 
-    with pytest.raises(TerminationRequest, match="asked to end after step 1$"):
+    with pytest.raises(TerminationRequest, match="stops after step 1, as requested$"):
         fit(run(24, prepare=ask))
 
 

@@ -60,11 +60,12 @@ class Turn:
 
     def row(self) -> dict[str, Any]:
         """The turn as a JSON object."""
-        fields = dataclasses.asdict(self)
-        return {"told" if name == "records" else name: value for name, value in fields.items()}
+        return dataclasses.asdict(self)
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Turn:
         """Parses the turn from its JSON object."""
-        made = {name: [DecodeRecord(**one) for one in each] for name, each in row["told"].items()}
+        made = {
+            name: [DecodeRecord(**one) for one in each] for name, each in row["records"].items()
+        }
         return cls(row["texts"], row["seconds"], made, row["learning"])

@@ -73,7 +73,7 @@ class DFlashObjective(FeatureDrafting[DFlash]):
     def weights(self, model: DFlash) -> list[float]:
         return [math.exp(-step / self.gamma) for step in range(model.config.longest)]
 
-    def drafted(
+    def compute_steps(
         self,
         model: DFlash,
         params: Params,
@@ -111,7 +111,7 @@ class DFlashObjective(FeatureDrafting[DFlash]):
         """Of blocks of held-out texts, each [B, A, K]: the confidence head's estimate that a token
         is accepted, the probability that it is, and which places count.
         """
-        steps = self.drafted(model, params, frozen, batch, None)
+        steps = self.compute_steps(model, params, frozen, batch, None)
         made = [
             (step.confidence, acceptance.overlap(step.p, step.logits), step.mask) for step in steps
         ]

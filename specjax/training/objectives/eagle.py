@@ -36,7 +36,7 @@ class EagleObjective(FeatureDrafting[Eagle]):
     def weights(self, model: Eagle) -> list[float]:
         return [self.decay**step for step in range(self.steps)]
 
-    def drafted(
+    def compute_steps(
         self,
         model: Eagle,
         params: Params,

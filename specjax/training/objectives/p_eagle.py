@@ -59,7 +59,7 @@ class PEagleObjective(FeatureDrafting[PEagle]):
     def weights(self, model: PEagle) -> list[float]:
         return [self.slot_decay**slot for slot in range(self.slots)]
 
-    def drafted(
+    def compute_steps(
         self,
         model: PEagle,
         params: Params,
