@@ -33,18 +33,20 @@ from specjax.models.vocabularies import unwrap
 class Block(OnTarget):
     """Shared parts of block drafters: the block after the target's states."""
 
-    skipped: int = 1  # places before the first drafted one, known with the models
+    skipped_places: int = 1  # places before the first drafted one, known with the models
 
     drives = Model
 
     def bind_models(self, models: Models) -> Self:
         made = super().bind_models(models)
         model = dict(models).get(self.model)
-        skipped = getattr(model.config, "skipped", self.skipped) if model else self.skipped
-        return dataclasses.replace(made, skipped=skipped)
+        if model is None:
+            return made
+        skipped = getattr(model.config, "skipped_places", self.skipped_places)
+        return dataclasses.replace(made, skipped_places=skipped)
 
     def call(self, tokens: int, logits: int) -> Call:
-        return Call(self.model, self.depth + self.skipped, logits)
+        return Call(self.model, self.depth + self.skipped_places, logits)
 
     def check(self, env: Env) -> None:
         """Refuses another target's drafter, and drafts longer than the blocks of its training.
@@ -66,7 +68,7 @@ class Block(OnTarget):
     ) -> tuple[jax.Array, Cache]:
         """The tokens [B, N] of a block, of which the first is read, and the cache before it."""
         cache = self.absorbed(env, caches, memory).replace(length=context.length - 1)
-        shape = len(context.length), self.depth + self.skipped
+        shape = len(context.length), self.depth + self.skipped_places
         return jnp.broadcast_to(get_pending_tokens(context)[:, None], shape), cache
 
     def after(self, caches: Caches, cache: Cache, context: Context) -> Caches:
@@ -86,7 +88,9 @@ class DFlash(Block):
         self, env: Env, caches: Caches, memory: TargetStates, context: Context
     ) -> tuple[jax.Array, Cache]:
         block, cache = self.block(env, caches, memory, context)
-        at = jnp.broadcast_to(jnp.arange(self.skipped, block.shape[1]), (len(block), self.depth))
+        at = jnp.broadcast_to(
+            jnp.arange(self.skipped_places, block.shape[1]), (len(block), self.depth)
+        )
         output, cache = env[self.model].extend(block, cache, at=at)
         return output.logits, cache
 

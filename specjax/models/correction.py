@@ -109,43 +109,46 @@ class Corrector(nn.Module):
         not only its candidates, as training needs it.
         """
         c = self.correction
-        read = None if c.kind == "gru" else self.before[tokens].astype(self.dtype)
-        corrected, state = self._corrected(logits, hidden, read, embedded, state, all_tokens)
+        token_row = None if c.kind == "gru" else self.before[tokens].astype(self.dtype)
+        corrected, state = self._correct(logits, hidden, token_row, embedded, state, all_tokens)
         corrected = jnp.where(jnp.asarray(place)[..., None] < c.first, logits, corrected)
         if not c.confidence:
             return corrected, state, None
-        seen = [hidden, read] if c.confidence_reads_token and read is not None else [hidden]
-        score = self.confidence(jnp.concatenate(seen, axis=-1))[..., 0]
+        inputs = [hidden]
+        if c.confidence_reads_token and token_row is not None:
+            inputs.append(token_row)
+        score = self.confidence(jnp.concatenate(inputs, axis=-1))[..., 0]
         return corrected, state, jax.nn.sigmoid(score.astype(jnp.float32))
 
-    def _corrected(
+    def _correct(
         self,
         logits: jax.Array,
         hidden: jax.Array,
-        read: jax.Array | None,
+        token_row: jax.Array | None,
         embedded: jax.Array,
         state: jax.Array,
         all_tokens: bool,
     ) -> tuple[jax.Array, jax.Array]:
         kind = self.correction.kind
         if kind == "gru":
-            state = self._gru(embedded, state)
+            state = self._step_gru(embedded, state)
             low = nn.silu(self.enter(jnp.concatenate([hidden, state], axis=-1)))
-            return logits + self._float(self.output(low)), state
-        assert read is not None
+            return logits + self._to_float32(self.output(low)), state
+        assert token_row is not None
         if kind == "selector":
-            return self._select(logits, read * self.project(hidden), all_tokens), state
+            return self._select(logits, token_row * self.project(hidden), all_tokens), state
         if kind == "gated":
-            read = read * nn.sigmoid(self.gate(jnp.concatenate([hidden, read], axis=-1)))
+            gate = self.gate(jnp.concatenate([hidden, token_row], axis=-1))
+            token_row = token_row * nn.sigmoid(gate)
         if kind == "rnn":
-            joint = self.joint(jnp.concatenate([state, read, hidden], axis=-1))
+            joint = self.joint(jnp.concatenate([state, token_row, hidden], axis=-1))
             gate, candidate, out = jnp.split(joint, 3, axis=-1)
             gate = nn.sigmoid(gate)
             state = gate * state + (1 - gate) * jnp.tanh(candidate)
-            read = jnp.tanh(out)
-        return logits + self._float(self.output(read)), state
+            token_row = jnp.tanh(out)
+        return logits + self._to_float32(self.output(token_row)), state
 
-    def _gru(self, embedded: jax.Array, state: jax.Array) -> jax.Array:
+    def _step_gru(self, embedded: jax.Array, state: jax.Array) -> jax.Array:
         """PyTorch's GRU cell without biases: gates in the order reset, update, new."""
         reset, update, new = jnp.split(self.inputs(embedded), 3, axis=-1)
         own_reset, own_update, own_new = jnp.split(self.recurrent(state), 3, axis=-1)
@@ -157,12 +160,12 @@ class Corrector(nn.Module):
         """Scores of the candidates; all other tokens are impossible."""
         if all_tokens:
             scores = jnp.einsum("...r,ur->...u", query, self.after.astype(self.dtype))
-            return logits + self._float(scores)
+            return logits + self._to_float32(scores)
         scores, chosen = jax.lax.top_k(logits, min(self.correction.candidates, self.drafted))
         keys = self.after[chosen].astype(self.dtype)
-        scores = scores + self._float(jnp.einsum("...r,...kr->...k", query, keys))
+        scores = scores + self._to_float32(jnp.einsum("...r,...kr->...k", query, keys))
         rows = jnp.indices(chosen.shape, sparse=True)[:-1]
         return jnp.full_like(logits, MASKED).at[(*rows, chosen)].set(scores)
 
-    def _float(self, x: jax.Array) -> jax.Array:
+    def _to_float32(self, x: jax.Array) -> jax.Array:
         return x.astype(jnp.float32)

@@ -30,8 +30,8 @@ from specjax.models.on_target import (
     FeatureDrafter,
     Layer,
     OnTargetModule,
+    list_slots,
     select_last_state,
-    slots_from,
 )
 from specjax.models.positions import RelativeBias
 from specjax.models.target_shapes import OnCausalConfig, OnT5Config, OnTarget
@@ -50,14 +50,14 @@ class Blocks(OnTarget):
     convolution: Convolution | None = None
 
     @property
-    def skipped(self) -> int:
+    def skipped_places(self) -> int:
         """Places of a block before the first that gives a distribution."""
         return 0 if self.anchor_first else 1
 
     @property
     def longest(self) -> int:
         """Most drafted tokens."""
-        return self.block_size - self.skipped
+        return self.block_size - self.skipped_places
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,8 +73,8 @@ class DFlashCausalConfig(Blocks, OnCausalConfig):
 Config = DFlashT5Config | DFlashCausalConfig
 
 
-def layer_masks(config: Config) -> tuple[tuple[bool, int], ...]:
-    """Of each layer whether it is causal inside of a block, and its window, 0 for none."""
+def list_layer_masks(config: Config) -> tuple[tuple[bool, int], ...]:
+    """For each layer, whether it is causal inside of a block, and its window, 0 for none."""
     causal = config.is_causal
     windows = (0,) * config.layers if isinstance(config, OnT5Config) else config.layer_windows
     return tuple((bool(one) if causal is None else causal, one) for one in windows)
@@ -92,32 +92,32 @@ class DFlashLayer(Layer[Config]):
             self.attention_conv = DynamicConvolution(*kernels)
             self.ff_conv = DynamicConvolution(*kernels)
 
-    def of_text(self, fused: jax.Array, angles: jax.Array | None) -> KeysValues:
-        """Keys and values of fused states [B, T, D], which have a norm of their own."""
-        return self.projected(fused, angles)[1:]
+    def project_text(self, fused_states: jax.Array, angles: jax.Array | None) -> KeysValues:
+        """Projects fused states [B, T, D], which have a norm of their own, to keys and values."""
+        return self.project_inputs(fused_states, angles)[1:]
 
-    def of_block(
+    def project_block(
         self, x: jax.Array, angles: jax.Array | None, size: int
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Queries, keys and values of the states [B, T, D] of blocks of `size`."""
+        """Projects the states [B, T, D] of blocks of `size` to queries, keys and values."""
         h = self.attention_norm(x)
         if self.config.convolution:
             h = self.attention_conv(h, self.attention_conv.kernels(h), 0, size)
-        return self.projected(h, angles)
+        return self.project_inputs(h, angles)
 
-    def after_block(
+    def run_block(
         self,
         x: jax.Array,
-        made: tuple[jax.Array, jax.Array, jax.Array],
+        qkv: tuple[jax.Array, jax.Array, jax.Array],
         bias: AnyBias,
         cross: Cross | None,
         size: int,
     ) -> jax.Array:
-        """The states [B, T, D] after the layer, of x and queries, keys and values."""
+        """Computes the states [B, T, D] after the layer of x and queries, keys and values."""
         if not self.config.convolution:
-            return self(x, *made, bias, cross)
+            return self(x, *qkv, bias, cross)
         kernels = self.attention_conv.kernels(self.attention_norm(x))
-        attended = self.attention_conv(self.attention(*made, bias), kernels, 1, size)
+        attended = self.attention_conv(self.attention(*qkv, bias), kernels, 1, size)
         x = self.read_prompt(x + attended, cross)
         h = self.ff_norm(x)
         kernels = self.ff_conv.kernels(h)
@@ -143,35 +143,35 @@ class DFlashModule(OnTargetModule[Config]):
         if isinstance(c, OnT5Config):
             self.position_bias = RelativeBias(c.num_heads, c.buckets, c.max_distance, True)
 
-    def fused(self, features: jax.Array) -> jax.Array:
-        """Normed vectors [B, T, D] of the target's states [B, T, F * E]."""
+    def fuse_states(self, features: jax.Array) -> jax.Array:
+        """Fuses the target's states [B, T, F * E] into normed vectors [B, T, D]."""
         return self.fused_norm(self.fuse(features))
 
-    def block(self, pending: jax.Array, size: int) -> jax.Array:
-        """The first states [..., N, D] of blocks of `size` tokens: pending [...], then masks."""
+    def embed_block(self, pending: jax.Array, size: int) -> jax.Array:
+        """Embeds blocks of `size` tokens into states [..., N, D]: pending [...], then masks."""
         if self.config.mask_token is not None:
-            behind = jnp.full((*pending.shape, size - 1), self.config.mask_token, jnp.int32)
-            x = self.embed(jnp.concatenate([pending[..., None], behind], axis=-1))
+            masks = jnp.full((*pending.shape, size - 1), self.config.mask_token, jnp.int32)
+            x = self.embed(jnp.concatenate([pending[..., None], masks], axis=-1))
         else:
             masks = self.mask[: size - 1].astype(self.config.dtype)
             masks = jnp.broadcast_to(masks, (*pending.shape, *masks.shape))
             x = jnp.concatenate([self.embed(pending)[..., None, :], masks], axis=-2)
         return x if self.config.d_model == self.config.embedding_size else self.enter(x)
 
-    def reversed_bias(self, capacity: int) -> jax.Array:
-        """Self-attention bias by distance to both sides, [H, 2 * C] (`compute_bias_rows`)."""
+    def compute_distance_bias(self, capacity: int) -> jax.Array:
+        """Computes bias by distance to both sides, [H, 2 * C] (see `compute_bias_rows`)."""
         return self.position_bias(np.arange(-(capacity - 1), capacity + 1))
 
-    def remember(
+    def write_features(
         self, features: jax.Array, own: list[KeysValues], slot: jax.Array
     ) -> list[KeysValues]:
-        """The caches with keys and values of states [B, T, F * E] at slots `slot` [B] on."""
-        fused, count = self.fused(features), features.shape[1]
-        angles = self.angles(slot[:, None] + jnp.arange(count))
-        slots = slots_from(slot, count, own[0][0].shape[2])
+        """Writes keys and values of states [B, T, F * E] into the caches from `slot` [B] on."""
+        fused_states, count = self.fuse_states(features), features.shape[1]
+        angles = self.compute_angles(slot[:, None] + jnp.arange(count))
+        slots = list_slots(slot, count, own[0][0].shape[2])
 
         def one(layer: DFlashLayer, pair: KeysValues) -> KeysValues:
-            keys, values = layer.of_text(fused, angles)
+            keys, values = layer.project_text(fused_states, angles)
             return write(pair[0], keys, slots), write(pair[1], values, slots)
 
         return [one(layer, pair) for layer, pair in zip(self.layers, own, strict=True)]
@@ -180,34 +180,32 @@ class DFlashModule(OnTargetModule[Config]):
         self, tokens: jax.Array, data: dict[str, Any], start: jax.Array, at: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, list[KeysValues]]:
         """Logits [B, A, V], states [B, N, D], and the caches with the block after the text."""
-        x, own = self.block_states(tokens[:, 0], data, start, tokens.shape[1])
-        return self.all_logits(x, at, data["places"]), x, own
+        x, own = self.compute_block_states(tokens[:, 0], data, start, tokens.shape[1])
+        return self.compute_target_logits(x, at, data["places"]), x, own
 
     def draft_block(
         self, tokens: jax.Array, data: dict[str, Any], start: jax.Array
     ) -> tuple[jax.Array, jax.Array, list[KeysValues]]:
         """Logits [B, K, U] of the drafted tokens, normed states [B, K, D], and the caches."""
-        x, own = self.block_states(tokens[:, 0], data, start, tokens.shape[1])
-        normed = self.final_norm(x[:, self.config.skipped :])
+        x, own = self.compute_block_states(tokens[:, 0], data, start, tokens.shape[1])
+        normed = self.final_norm(x[:, self.config.skipped_places :])
         return self.read_out(normed), normed, own
 
-    def block_states(
+    def compute_block_states(
         self, pending: jax.Array, data: dict[str, Any], start: jax.Array, size: int
     ) -> tuple[jax.Array, list[KeysValues]]:
-        """States [B, N, D] of the block of a pending token [B], and the caches with it."""
+        """Computes states [B, N, D] of the block of a pending token [B], and the caches with it."""
         own: list[KeysValues] = list(data["own"])
-        angles = self.angles(start[:, None] + jnp.arange(size))
+        angles = self.compute_angles(start[:, None] + jnp.arange(size))
         table, slots = data.get("bias"), data["own"][0][0].shape[2]
-        seen = {
-            mask: make_block_mask(start, size, slots, table, *mask)
-            for mask in layer_masks(self.config)
-        }
+        masks = list_layer_masks(self.config)
+        biases = {mask: make_block_mask(start, size, slots, table, *mask) for mask in masks}
         cross = (*data["cross"], data["cross_bias"]) if self.config.cross else None
-        x = self.block(pending, size)
-        for i, (layer, mask) in enumerate(zip(self.layers, layer_masks(self.config), strict=True)):
-            q, k, v = layer.of_block(x, angles, size)
+        x = self.embed_block(pending, size)
+        for i, (layer, mask) in enumerate(zip(self.layers, masks, strict=True)):
+            q, k, v = layer.project_block(x, angles, size)
             own[i] = update_cache(own[i], (k, v), start)
-            x = layer.after_block(x, (q, *own[i]), seen[mask], cross, size)
+            x = layer.run_block(x, (q, *own[i]), biases[mask], cross, size)
         return x, own
 
     def correct(
@@ -224,7 +222,7 @@ class DFlashModule(OnTargetModule[Config]):
         logits, state, confidence = self.corrector(*given)
         return self.to_target_ids(logits, places), state, confidence
 
-    def blocks(
+    def compute_block_logits(
         self,
         tokens: jax.Array,
         features: jax.Array,
@@ -233,7 +231,7 @@ class DFlashModule(OnTargetModule[Config]):
         size: int,
         all_tokens: bool = False,
     ) -> BlockLogits:
-        """Logits [B, A, K, U] of the tokens after those at `anchors` [B, A] of texts [B, T].
+        """Computes logits [B, A, K, U] of the tokens after `anchors` [B, A] of texts [B, T].
 
         `features` [B, T, F * E] are the target's states at the text's tokens. A block sees those
         before its anchor, and no other block. Corrections read the tokens of the text.
@@ -241,25 +239,26 @@ class DFlashModule(OnTargetModule[Config]):
         rows, count = anchors.shape
         position = (anchors[..., None] + jnp.arange(size)).reshape(rows, -1)
         text, fed = tokens.shape[1], position.shape[1]
-        of_text = self.angles(jnp.broadcast_to(jnp.arange(text), tokens.shape))
-        of_block, fused = self.angles(position), self.fused(features)
-        table = self.reversed_bias(text + size) if self.config.cross else None
+        text_angles = self.compute_angles(jnp.broadcast_to(jnp.arange(text), tokens.shape))
+        block_angles, fused_states = self.compute_angles(position), self.fuse_states(features)
+        table = self.compute_distance_bias(text + size) if self.config.cross else None
+        masks = list_layer_masks(self.config)
         biases = {
             mask: make_text_bias(BlocksBias(anchors, table, text, size, *mask), fed, text + fed)
-            for mask in layer_masks(self.config)
+            for mask in masks
         }
         pending = jnp.take_along_axis(tokens, anchors, axis=1)
-        x = self.block(pending, size).reshape(rows, fed, -1)
-        for layer, mask in zip(self.layers, layer_masks(self.config), strict=True):
-            q, *made = layer.of_block(x, of_block, size)
-            pairs = zip(layer.of_text(fused, of_text), made, strict=True)
+        x = self.embed_block(pending, size).reshape(rows, fed, -1)
+        for layer, mask in zip(self.layers, masks, strict=True):
+            q, *block_pair = layer.project_block(x, block_angles, size)
+            pairs = zip(layer.project_text(fused_states, text_angles), block_pair, strict=True)
             keys, values = (jnp.concatenate(pair, axis=2) for pair in pairs)
-            x = layer.after_block(x, (q, keys, values), biases[mask], cross, size)
-        x = x.reshape(rows, count, size, -1)[:, :, self.config.skipped :]
+            x = layer.run_block(x, (q, keys, values), biases[mask], cross, size)
+        x = x.reshape(rows, count, size, -1)[:, :, self.config.skipped_places :]
         normed = self.final_norm(x)
-        return self._corrected(self.read_out(normed), normed, tokens, anchors, all_tokens)
+        return self._correct_blocks(self.read_out(normed), normed, tokens, anchors, all_tokens)
 
-    def _corrected(
+    def _correct_blocks(
         self,
         base: jax.Array,
         normed: jax.Array,
@@ -267,7 +266,7 @@ class DFlashModule(OnTargetModule[Config]):
         anchors: jax.Array,
         all_tokens: bool,
     ) -> BlockLogits:
-        """The logits [B, A, K, U] after the text's own tokens."""
+        """Corrects the logits [B, A, K, U] by the text's own tokens."""
         correction = self.config.correction
         if correction is None:
             return BlockLogits(base, base, None)
@@ -293,7 +292,8 @@ class DFlashModule(OnTargetModule[Config]):
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """One block, behind states of zeros: what initialisation needs to see."""
         anchors = jnp.zeros_like(tokens[:, :1])
-        return self.blocks(tokens, *self.nothing_read(*tokens.shape), anchors, 2).logits
+        inputs = self.make_zero_inputs(*tokens.shape)
+        return self.compute_block_logits(tokens, *inputs, anchors, 2).logits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,7 +337,7 @@ class DFlash(FeatureDrafter):
         size = jnp.sqrt(jnp.mean(jnp.square(params["embedding"])))
         return {**params, "mask": params["mask"] * size}
 
-    def blocks(
+    def compute_block_logits(
         self,
         params: Params,
         tokens: jax.Array,
@@ -347,12 +347,12 @@ class DFlash(FeatureDrafter):
         size: int,
         all_tokens: bool = False,
     ) -> BlockLogits:
-        """`DFlashModule.blocks`, for training."""
+        """`DFlashModule.compute_block_logits`, for training."""
         given = tokens, features, cross, anchors, size, all_tokens
-        return call(self.module, "blocks", params, *given)
+        return call(self.module, "compute_block_logits", params, *given)
 
     def absorb(self, params: Params, cache: Cache, features: jax.Array, slot: jax.Array) -> Cache:
-        own = apply(self.module, "remember", params, features, cache.data["own"], slot)
+        own = apply(self.module, "write_features", params, features, cache.data["own"], slot)
         return cache.replace(data={**cache.data, "own": own})
 
     def read(self, params: Params, cache: Cache, tokens: jax.Array, features: jax.Array) -> Cache:

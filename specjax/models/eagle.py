@@ -7,7 +7,7 @@ target states do not exist: the drafter's own last state stands in. For encoder-
 layer also attends to the target's own cross-attention keys and values: nothing is encoded twice.
 
 Published drafters (hf/families/eagle3.py) differ in details: where norms are, whether the first
-token is seen, which state is handed on. `Details` has a field for each.
+token is read, which state the next step reads. `Details` has a field for each.
 
 Dimension letters as in `models.base`; F target layers are read, U ids can be drafted, E is the
 target's width, and FE is F * E.
@@ -39,8 +39,8 @@ from specjax.models.on_target import (
     Cross,
     FeatureDrafter,
     OnTargetModule,
+    list_slots,
     select_last_state,
-    slots_from,
 )
 from specjax.models.positions import RelativeBias, RelativeBiasOf, compute_tree_bias
 from specjax.models.target_shapes import OnCausalConfig, OnT5Config, OnTarget
@@ -57,7 +57,9 @@ class Details(OnTarget):
     reads_first: bool = True  # False: nothing sees the text's first token, which has no state
     feature_norms: int = 0  # norms over as many equal parts of the target's states side by side
     normed_residual: bool = False  # the residual stream begins behind the norm of the state
-    normed_states: bool = False  # what it hands on has gone through its final norm (EAGLE 3.1)
+    normed_states: bool = (
+        False  # the states that it feeds back are after its final norm (EAGLE 3.1)
+    )
     joined: bool = False  # a layer of the target reads embedding and state as one (models/mtp.py)
     states_first: bool = False  # of what is joined
 
@@ -89,8 +91,8 @@ class EagleModule(OnTargetModule[Config]):
         if isinstance(c, OnT5Config):
             self.position_bias = RelativeBias(c.num_heads, c.buckets, c.max_distance, False)
 
-    def fused(self, features: Float[Array, "B T FE"]) -> Float[Array, "B T D"]:
-        """States [B, T, D] of the target's [B, T, F * E]; those of one layer stay as they are."""
+    def fuse_states(self, features: Float[Array, "B T FE"]) -> Float[Array, "B T D"]:
+        """Fuses the target's states [B, T, F * E] into [B, T, D]; those of one layer stay."""
         if self.config.normed:
             features = self.target_norm(features)
         if norms := self.feature_norms:
@@ -99,16 +101,16 @@ class EagleModule(OnTargetModule[Config]):
             features = jnp.concatenate(parts, axis=-1)
         return features if self.config.joined else self.fuse(features)
 
-    def handed_on(self, states: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """What stands in for the target's states [B, T, D] behind a drafted token."""
+    def make_feedback_states(self, states: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """Makes the states [B, T, D] that replace the target's after drafted tokens."""
         return self.final_norm(states) if self.config.normed_states else states
 
-    def drafted_logits(self, states: Float[Array, "... D"]) -> Float32[Array, "... U"]:
-        """Float32 logits [..., U] of the ids that can be drafted, of what is handed on."""
+    def compute_draft_logits(self, states: Float[Array, "... D"]) -> Float32[Array, "... U"]:
+        """Computes float32 logits [..., U] of the ids that can be drafted from feedback states."""
         normed = states if self.config.normed_states else self.final_norm(states)
         return self.read_out(normed)
 
-    def through_layers(
+    def run_layers(
         self,
         embedded: Float[Array, "B T E"],
         before: Float[Array, "B T D"],
@@ -116,21 +118,21 @@ class EagleModule(OnTargetModule[Config]):
         attend: Callable[[int, KeysValues], Any],
         cross: Cross | None,
     ) -> Float[Array, "B T D"]:
-        """What is handed on [B, T, D] of embeddings beside the states before them.
+        """Computes feedback states [B, T, D] of embeddings and the states before them.
 
-        `attend` has for the keys and values of a layer those that it sees, and their mask.
+        `attend` maps a layer's new keys and values to all that it attends to, and their mask.
         """
-        angles, states = self.angles(position), before
+        angles, states = self.compute_angles(position), before
         for number in range(self.config.layers):
             layer: Any = self.layers[str(number)] if number else self.layer
             given = (states,) if number else (embedded, states)
             residual, (q, *made) = layer.read(*given, angles)
             memory, bias = attend(number, (made[0], made[1]))
             states = layer(residual, q, *memory, bias, cross)
-        return self.handed_on(states)
+        return self.make_feedback_states(states)
 
-    def reversed_bias(self, capacity: int) -> Float[Array, "H 2*{capacity}"]:
-        """Self-attention bias and causal mask by distance, [H, 2 * C] (`compute_bias_rows`)."""
+    def compute_distance_bias(self, capacity: int) -> Float[Array, "H 2*{capacity}"]:
+        """Computes bias and causal mask by distance, [H, 2 * C] (see `compute_bias_rows`)."""
         distance = np.arange(-(capacity - 1), capacity + 1)
         return self.position_bias(distance) + np.where(distance > 0, MASKED, 0.0)
 
@@ -147,36 +149,36 @@ class EagleModule(OnTargetModule[Config]):
         own, fed = list(data["own"]), tokens.shape[1]
         position = start[:, None] + jnp.arange(fed) if tree is None else tree[0][:, -fed:]
         cross = (*data["cross"], data["cross_bias"]) if self.config.cross else None
-        bias = self.decode_bias(data, start, fed, tree)
+        bias = self.make_step_bias(data, start, fed, tree)
 
         def attend(number: int, made: KeysValues) -> Any:
             own[number] = update_cache(own[number], made, start)
             return own[number], bias
 
-        states = self.through_layers(*self.fed_inputs(tokens, before), position, attend, cross)
-        return self.all_logits(states, at, data["places"]), states, own
+        states = self.run_layers(*self.embed_inputs(tokens, before), position, attend, cross)
+        return self.compute_target_logits(states, at, data["places"]), states, own
 
-    def fed_inputs(
+    def embed_inputs(
         self, tokens: Int[Array, "B T"], before: Float[Array, "B T D"]
     ) -> tuple[Float[Array, "B T E"], Float[Array, "B T D"]]:
-        """What the first layer reads of tokens [B, T] and the states before them."""
+        """The first layer's inputs: embeddings of tokens [B, T] and the states before them."""
         return self.embed(tokens), before
 
-    def decode_bias(
+    def make_step_bias(
         self, data: dict[str, Any], start: Int[Array, " B"], fed: int, tree: Tree | None
     ) -> AnyBias:
-        """The bias of `fed` tokens from slot `start` [B] on, the same in all layers."""
+        """Makes the bias of `fed` tokens from slot `start` [B] on, the same in all layers."""
         if not self.config.cross:
-            return self.own_bias(data["own"][0], start, fed, tree)
+            return self.make_self_attention_bias(data["own"][0], start, fed, tree)
         if tree is not None:
             return make_tree_bias(compute_tree_bias(data["bias"], tree, start), start)
         relative, slots = RelativeBiasOf(data["bias"], start), data["bias"].shape[1] // 2
         return make_call_bias(relative, start, fed, slots)
 
-    def own_bias(
+    def make_self_attention_bias(
         self, own: KeysValues, start: Int[Array, " B"], fed: int, tree: Tree | None
     ) -> AnyBias:
-        """The mask of self-attention without relative positions."""
+        """Makes the mask of self-attention without relative positions."""
         if self.config.reads_first:
             return make_step_mask(own, 0, start, fed, tree)
         slots = own[0].shape[2]
@@ -186,14 +188,14 @@ class EagleModule(OnTargetModule[Config]):
         mask = jnp.minimum(make_tree_mask(tree, start, places), jnp.where(places > 0, 0.0, MASKED))
         return make_tree_bias(mask, start)
 
-    def unrolled(
+    def unroll_draft(
         self,
         tokens: Int[Array, "B T"],
         features: Float[Array, "B T FE"],
         cross: Cross | None,
         steps: int,
     ) -> list[Float32[Array, "B T U"]]:
-        """Logits [B, T, U] of every step of a draft behind each of the text's tokens [B, T].
+        """Computes logits [B, T, U] of every step of a draft after each token [B, T] of the text.
 
         `features` [B, T, F * E] are the target's states at the tokens. Step k at position t is what
         the drafter says as its token k + 1 when the target's states end at token t - k - 1: keys
@@ -205,29 +207,29 @@ class EagleModule(OnTargetModule[Config]):
         distance = place[None, :] - place[:, None]  # key - query
         position = jnp.broadcast_to(jnp.arange(size), tokens.shape)
         relative = self.position_bias(np.minimum(distance, 0)) if self.config.cross else 0.0
-        embedded, state = self.embed(tokens), self.fused(features)
-        made_so_far: list[list[KeysValues]] = [[] for _ in range(self.config.layers)]
+        embedded, state = self.embed(tokens), self.fuse_states(features)
+        past_keys_values: list[list[KeysValues]] = [[] for _ in range(self.config.layers)]
         logits = []
         for step in range(steps):
-            seen = [distance <= -step, *(distance == made - step for made in range(1, step + 1))]
+            visible = [distance <= -step, *(distance == made - step for made in range(1, step + 1))]
             if not self.config.reads_first:
-                seen = [one & ((place > 0) | (distance == 0)) for one in seen]
-            masks = [relative + np.where(one, 0.0, MASKED)[None] for one in seen]
+                visible = [mask & ((place > 0) | (distance == 0)) for mask in visible]
+            masks = [relative + np.where(mask, 0.0, MASKED)[None] for mask in visible]
             bias = jnp.concatenate(masks, axis=-1)[None].astype(jnp.float32)
 
             def attend(number: int, made: KeysValues, bias: Any = bias) -> Any:
-                made_so_far[number].append(made)
-                parts = zip(*made_so_far[number], strict=True)
+                past_keys_values[number].append(made)
+                parts = zip(*past_keys_values[number], strict=True)
                 return [jnp.concatenate(part, axis=2) for part in parts], bias
 
             before = jnp.pad(state, ((0, 0), (1, 0), (0, 0)))[:, :-1]
-            state = self.through_layers(embedded, before, position, attend, cross)
-            logits.append(self.drafted_logits(state))
+            state = self.run_layers(embedded, before, position, attend, cross)
+            logits.append(self.compute_draft_logits(state))
         return logits
 
     def __call__(self, tokens: Int[Array, "B T"]) -> list[Float32[Array, "B T U"]]:
         """One step, on states of zeros: what initialisation needs to see."""
-        return self.unrolled(tokens, *self.nothing_read(*tokens.shape), 1)
+        return self.unroll_draft(tokens, *self.make_zero_inputs(*tokens.shape), 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,7 +265,7 @@ class Eagle(FeatureDrafter):
             return params
         return {**params, "fuse": select_last_state(params["fuse"], basis)}
 
-    def unrolled(
+    def unroll_draft(
         self,
         params: Params,
         tokens: Int[Array, "B T"],
@@ -271,8 +273,8 @@ class Eagle(FeatureDrafter):
         cross: Cross | None,
         steps: int,
     ) -> list[Float32[Array, "B T U"]]:
-        """`EagleModule.unrolled`, for training."""
-        return call(self.module, "unrolled", params, tokens, features, cross, steps)
+        """`EagleModule.unroll_draft`, for training."""
+        return call(self.module, "unroll_draft", params, tokens, features, cross, steps)
 
     def start(
         self,
@@ -289,10 +291,10 @@ class Eagle(FeatureDrafter):
     def absorb(
         self, params: Params, cache: Cache, features: Float[Array, "B T FE"], slot: Int[Array, " B"]
     ) -> Cache:
-        fused = apply(self.module, "fused", params, features)
+        fused_states = apply(self.module, "fuse_states", params, features)
         states = cache.data["states"]
-        slots = slots_from(slot, features.shape[1], states.shape[1])
-        return cache.replace(data={**cache.data, "states": _put(states, fused, slots)})
+        slots = list_slots(slot, features.shape[1], states.shape[1])
+        return cache.replace(data={**cache.data, "states": _put(states, fused_states, slots)})
 
     def read(
         self,

@@ -35,7 +35,7 @@ class EagleLayer(Layer[Any]):
         """The residual stream, and queries, keys and values, of tokens and the states before."""
         parts = self.embedding_norm(embedded), self.state_norm(before)
         residual = parts[1] if self.config.normed_residual else before
-        return residual, self.projected(jnp.concatenate(parts, axis=-1), angles)
+        return residual, self.project_inputs(jnp.concatenate(parts, axis=-1), angles)
 
 
 class PlainLayer(Layer[Any]):
@@ -47,4 +47,4 @@ class PlainLayer(Layer[Any]):
 
     def read(self, x: Float[Array, "B T D"], angles: Float32[Array, "B T R"] | None) -> Inputs:
         """The residual stream, and queries, keys and values, of states [B, T, D]."""
-        return x, self.projected(self.attention_norm(x), angles)
+        return x, self.project_inputs(self.attention_norm(x), angles)

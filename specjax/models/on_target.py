@@ -64,10 +64,10 @@ class Layer(nn.Module, Generic[Config]):
         else:
             self.attention = causal_layers.Attention(c, c.rope, c.layer_query_scales[0])
 
-    def projected(
+    def project_inputs(
         self, x: Float[Array, "B T D"], angles: Float32[Array, "B T R"] | None
     ) -> tuple[Float[Array, "B H T d"], Float[Array, "B G T d"], Float[Array, "B G T d"]]:
-        """Queries, keys and values, head-major, of inputs [B, T, D']."""
+        """Projects inputs [B, T, D'] to head-major queries, keys and values."""
         attention = self.attention
         if isinstance(attention, t5.Attention):
             return attention.queries(x), *attention.keys_values(x)
@@ -117,8 +117,8 @@ class OnTargetModule(nn.Module, Generic[Config]):
     def embed(self, tokens: Int[Array, " ..."]) -> Float[Array, "... W"]:
         return self.embedding[tokens].astype(self.config.dtype)
 
-    def drafted_logits(self, states: Float[Array, "... D"]) -> Float32[Array, "... U"]:
-        """Float32 logits [..., U] of the ids that can be drafted."""
+    def compute_draft_logits(self, states: Float[Array, "... D"]) -> Float32[Array, "... U"]:
+        """Computes float32 logits [..., U] of the ids that can be drafted."""
         return self.read_out(self.final_norm(states))
 
     def read_out(self, normed: jax.Array) -> jax.Array:
@@ -132,13 +132,13 @@ class OnTargetModule(nn.Module, Generic[Config]):
             logits = logits * c.logit_multiplier
         return c.logit_limit * jnp.tanh(logits / c.logit_limit) if c.logit_limit else logits
 
-    def all_logits(
+    def compute_target_logits(
         self, states: Float[Array, "B T D"], at: Int[Array, "B A"] | None, places: Int[Array, " V"]
     ) -> Float32[Array, "B A V"]:
-        """Logits [B, A, V] of states [B, T, D], of those `at` [B, A]; of `places` as below."""
+        """Computes logits [B, A, V] of states [B, T, D] `at` [B, A]; `places` as below."""
         if at is not None:
             states = jnp.take_along_axis(states, at[..., None], axis=1, mode="clip")
-        return self.to_target_ids(self.drafted_logits(states), places)
+        return self.to_target_ids(self.compute_draft_logits(states), places)
 
     def to_target_ids(self, logits: jax.Array, places: jax.Array) -> jax.Array:
         """Logits [..., V] of all ids from those [..., U] that can be drafted."""
@@ -146,19 +146,19 @@ class OnTargetModule(nn.Module, Generic[Config]):
         whole = jnp.concatenate([logits, lacking], axis=-1)
         return jnp.take(whole, places, axis=-1, mode="clip")
 
-    def places(self) -> Int[Array, " V"]:
-        """Of every id [V] its place among those that can be drafted; U: it cannot."""
+    def compute_places(self) -> Int[Array, " V"]:
+        """Computes for every id [V] its place among those that can be drafted; U: it cannot."""
         c = self.config
         places = jnp.full((c.vocab_size,), c.draft_vocab, jnp.int32)
         return places.at[self.ids].set(jnp.arange(c.draft_vocab, dtype=jnp.int32))
 
-    def angles(self, position: Int[Array, "B T"]) -> Float32[Array, "B T R"] | None:
+    def compute_angles(self, position: Int[Array, "B T"]) -> Float32[Array, "B T R"] | None:
         c = self.config
         rope = None if isinstance(c, OnT5Config) else c.rope
         return None if rope is None else rope.angles(position, position + 1)
 
-    def nothing_read(self, rows: int, size: int) -> tuple[jax.Array, Cross | None]:
-        """States of zeros [B, T, F * E] and a cross-attention cache of one, to initialise on."""
+    def make_zero_inputs(self, rows: int, size: int) -> tuple[jax.Array, Cross | None]:
+        """Makes states of zeros [B, T, F * E] and a cross-attention cache of one slot."""
         c = self.config
         features = jnp.zeros((rows, size, c.read * c.target_width), c.dtype)
         if not c.cross:
@@ -183,7 +183,7 @@ class FeatureDrafter(LinenModel):
         return ModelInfo(c.vocab_size, c.layers, c.eos, c.pad, c.start_token, reads_states=True)
 
     @property
-    def frozen(self) -> tuple[str, ...]:
+    def frozen_names(self) -> tuple[str, ...]:
         """Top names of parameters that are the target's, or chosen from its texts."""
         return tuple(dict.fromkeys(FROZEN + list_target_params(self.config)))
 
@@ -227,12 +227,13 @@ class FeatureDrafter(LinenModel):
         empty = jnp.zeros((rows, heads, capacity, size), c.dtype)
         data = {
             "own": [(empty, empty)] * self.info.depth,
-            "places": apply(self.module, "places", params),
+            "places": apply(self.module, "compute_places", params),
         }
         length = prompt_length - 1 if c.start_token is None else jnp.zeros_like(prompt_length)
         if c.cross:
             nothing = jnp.zeros((rows, c.cross_heads, width, c.cross_width), c.dtype)
-            data["bias"] = self.module.apply({"params": params}, capacity, method="reversed_bias")
+            variables = {"params": params}
+            data["bias"] = self.module.apply(variables, capacity, method="compute_distance_bias")
             data |= {"cross": (nothing, nothing), "cross_bias": make_key_mask(prompt_length, width)}
         return Cache(data, length), PromptReading(jnp.zeros((rows, c.d_model), jnp.float32))
 
@@ -276,7 +277,7 @@ def select_last_state(fuse: Params, basis: Float[Array, "E D"]) -> Params:
     return {"kernel": jnp.zeros_like(kernel).at[-len(basis) :].set(basis)}
 
 
-def slots_from(slot: Int[Array, " B"], count: int, capacity: int) -> Int[Array, "B {count}"]:
-    """The slots [B, T] from `slot` [B] on; those before the first are beyond the last."""
+def list_slots(slot: Int[Array, " B"], count: int, capacity: int) -> Int[Array, "B {count}"]:
+    """Lists the slots [B, T] from `slot` [B] on; those before the first are beyond the last."""
     slots = slot[:, None] + jnp.arange(count)
     return jnp.where(slots < 0, capacity, slots)

@@ -67,27 +67,27 @@ class PEagleModule(EagleModule):
         assert isinstance(self.config, Masks)
         return self.config.mask_token
 
-    def fed_inputs(
+    def embed_inputs(
         self, tokens: Int[Array, "B T"], before: Float[Array, "B T D"]
     ) -> tuple[Float[Array, "B T E"], Float[Array, "B T D"]]:
-        """What the first layer reads; of a `MASK` what is learned."""
+        """The first layer's inputs; those of a `MASK` are learned."""
         is_mask, dtype = (tokens == MASK)[..., None], self.config.dtype
         if self.mask_token is None:
             embedding = self.mask.astype(dtype)
         else:
             embedding = self.embed(jnp.int32(self.mask_token))
         embedded = jnp.where(is_mask, embedding, self.embed(jnp.maximum(tokens, 0)))
-        state = self.fused(self.mask_hidden.astype(dtype))
+        state = self.fuse_states(self.mask_hidden.astype(dtype))
         return embedded, jnp.where(is_mask, state, before)
 
-    def rollouts(
+    def compute_rollouts(
         self,
         tokens: Int[Array, "B T"],
         features: Float[Array, "B T FE"],
         cross: Cross | None,
         anchors: Sequence[Int[Array, "B _"]],
     ) -> list[Float32[Array, "B _ U"]]:
-        """Logits of slot 0 at all tokens [B, T] of texts, and of slots 1, 2, ... after `anchors`.
+        """Computes logits of slot 0 at all tokens [B, T], and of slots 1, 2, ... after `anchors`.
 
         `anchors[s - 1]` [B, N] are positions of the tokens that slot s belongs to, each of them
         among those of slot s - 1. `features` [B, T, F * E] are the target's states at the tokens.
@@ -97,24 +97,24 @@ class PEagleModule(EagleModule):
         anchor = jnp.concatenate([jnp.broadcast_to(jnp.arange(size), tokens.shape), *anchors], 1)
         slot, masks = np.repeat(np.arange(len(counts)), counts), sum(counts) - size
         fed = jnp.pad(tokens, ((0, 0), (0, masks)), constant_values=MASK)
-        before = jnp.pad(self.fused(features), ((0, 0), (1, masks), (0, 0)))
+        before = jnp.pad(self.fuse_states(features), ((0, 0), (1, masks), (0, 0)))
         before = jnp.concatenate([before[:, :size], before[:, size + 1 :]], axis=1)
-        table = self.reversed_bias(size + len(counts)) if self.config.cross else None
+        table = self.compute_distance_bias(size + len(counts)) if self.config.cross else None
         whole = RolloutsBias(anchor, jnp.asarray(slot), table, self.config.reads_first)
         bias = make_text_bias(whole, len(slot), len(slot))
 
         def attend(number: int, made: KeysValues) -> Any:
             return made, bias
 
-        inputs = self.fed_inputs(fed, before)
-        states = self.through_layers(*inputs, anchor + slot, attend, cross)
+        inputs = self.embed_inputs(fed, before)
+        states = self.run_layers(*inputs, anchor + slot, attend, cross)
         ends = np.cumsum(counts)[:-1]
-        return jnp.split(self.drafted_logits(states), ends, axis=1)
+        return jnp.split(self.compute_draft_logits(states), ends, axis=1)
 
     def __call__(self, tokens: Int[Array, "B T"]) -> list[Float32[Array, "B _ U"]]:
         """One mask, on states of zeros: what initialisation needs to see."""
         anchors = [jnp.zeros_like(tokens[:, :1])]
-        return self.rollouts(tokens, *self.nothing_read(*tokens.shape), anchors)
+        return self.compute_rollouts(tokens, *self.make_zero_inputs(*tokens.shape), anchors)
 
 
 class RolloutsBias(struct.PyTreeNode):
@@ -137,8 +137,8 @@ class RolloutsBias(struct.PyTreeNode):
         distance = of + number - anchor - slot
         if not self.reads_first:
             text &= (of > 0) | (distance == 0)
-        seen = text | ((number > 0) & (of == anchor) & (number <= slot))
-        bias = jnp.where(seen, 0.0, MASKED).astype(jnp.float32)[:, None]
+        visible = text | ((number > 0) & (of == anchor) & (number <= slot))
+        bias = jnp.where(visible, 0.0, MASKED).astype(jnp.float32)[:, None]
         if self.table is None:
             return bias
         last = self.table.shape[1] - 1
@@ -175,7 +175,7 @@ class PEagle(Eagle):
         size = jnp.sqrt(jnp.mean(jnp.square(params["embedding"])))
         return {**params, "mask": params["mask"] * size}
 
-    def rollouts(
+    def compute_rollouts(
         self,
         params: Params,
         tokens: Int[Array, "B T"],
@@ -183,5 +183,5 @@ class PEagle(Eagle):
         cross: Cross | None,
         anchors: Sequence[Int[Array, "B _"]],
     ) -> list[Any]:
-        """`PEagleModule.rollouts`, for training."""
-        return call(self.module, "rollouts", params, tokens, features, cross, anchors)
+        """`PEagleModule.compute_rollouts`, for training."""
+        return call(self.module, "compute_rollouts", params, tokens, features, cross, anchors)

@@ -158,7 +158,7 @@ class T5Module(EncoderDecoderModule):
     def make_target_biases(self, size: int) -> list[AnyBias]:
         if not is_whole(size, size):
             start = jnp.zeros(1, jnp.int32)
-            tables = self.reversed_bias(size)
+            tables = self.compute_distance_bias(size)
             return self.make_layer_biases(tables, self.decoder, lambda t: RelativeBiasOf(t, start))
         position = np.arange(size)
         distance = position[None, :] - position[:, None]
@@ -188,7 +188,7 @@ class T5Module(EncoderDecoderModule):
             return compute_tied_logits(x, self.embedding, training)
         return self.head(x).astype(jnp.float32)
 
-    def reversed_bias(self, capacity: int) -> jax.Array | list[jax.Array]:
+    def compute_distance_bias(self, capacity: int) -> jax.Array | list[jax.Array]:
         """Computes bias and causal mask by distance, [H, 2 * capacity] (see `compute_bias_rows`).
 
         A list with one per layer if layers have their own tables.
@@ -223,5 +223,5 @@ class T5(EncoderDecoder):
 
     def prepare(self, params: Params, capacity: int) -> dict[str, Any]:
         """Computes the bias of all relative positions."""
-        bias = self.module.apply({"params": params}, capacity, method="reversed_bias")
+        bias = self.module.apply({"params": params}, capacity, method="compute_distance_bias")
         return {"bias": bias}

@@ -103,7 +103,7 @@ class FeatureDrafting(DivergenceFields, Objective[Drafter]):
         raise NotImplementedError
 
     def frozen_parameters(self, model: Drafter) -> tuple[str, ...]:
-        return model.frozen
+        return model.frozen_names
 
     def figures(self, model: Drafter) -> tuple[str, ...]:
         return acceptance.figures(len(self.weights(model)))

@@ -37,18 +37,18 @@ KINDS = pytest.mark.parametrize("kind", ONE_FAST)
 
 
 @functools.partial(jax.jit, static_argnames=("models", "steps"))
-def unrolled(models, params, context, steps: int):
+def unroll_draft(models, params, context, steps: int):
     """The drafter's logits of every step on the text, and the cache of reading all of it."""
     _, (_, drafter) = models
     features, cross, cache = read_whole(models, params, context)
     _, cache = drafter.extend(params["drafter"], context.tokens, cache)
-    logits = drafter.unrolled(params["drafter"], context.tokens, features, cross, steps)
+    logits = drafter.unroll_draft(params["drafter"], context.tokens, features, cross, steps)
     return logits, cache
 
 
 def wrong_slots(kind: str, params, state) -> int:
     """Slots under the pointer whose keys or values are not those of the target's states."""
-    _, fresh = unrolled(setting(kind)[0], params, state.context, 1)
+    _, fresh = unroll_draft(setting(kind)[0], params, state.context, 1)
     cache = state.caches["drafter"]
     return differing(cache, fresh, cache.length)
 
@@ -107,7 +107,7 @@ def test_a_draft_is_what_the_unrolled_layer_says(kind):
             room = with_draft[row, begin : begin + LENGTH]
             room[:] = np.asarray(draft.tokens)[row, : len(room)]
         behind = context.replace(tokens=jnp.asarray(with_draft))
-        logits, _ = unrolled(setting(kind)[0], params, behind, LENGTH)
+        logits, _ = unroll_draft(setting(kind)[0], params, behind, LENGTH)
         for row in rows:
             for step in range(int(draft.length[row])):
                 at = np.asarray(logits[step])[row, int(context.length[row]) - 1 + step]

@@ -37,7 +37,9 @@ def fresh(models, params, context):
     pending = jnp.take_along_axis(context.tokens, last[:, None], axis=1)
     fed = jnp.pad(pending, ((0, 0), (0, LENGTH - 1)), constant_values=MASK)
     output, _ = drafter.extend(own, fed, cache)
-    slots = drafter.rollouts(own, context.tokens, features, cross, [last[:, None]] * (LENGTH - 1))
+    slots = drafter.compute_rollouts(
+        own, context.tokens, features, cross, [last[:, None]] * (LENGTH - 1)
+    )
     first = jnp.take_along_axis(slots[0], last[:, None, None], axis=1)
     trained = jax.nn.softmax(jnp.concatenate([first, *slots[1:]], axis=1))
     return jax.nn.softmax(output.logits), trained

@@ -51,8 +51,8 @@ def drawn(drafter: FeatureDrafter) -> dict:
 def logits(drafter: FeatureDrafter, params: dict, last: jax.Array) -> jax.Array:
     """Of what the target's states become, with others before its last ones."""
     features = jnp.concatenate([jnp.ones_like(last), last], axis=-1)
-    fused = drafter.module.apply({"params": params}, features, method="fused")
-    return drafter.module.apply({"params": params}, fused, method="drafted_logits")
+    fused_states = drafter.module.apply({"params": params}, features, method="fuse_states")
+    return drafter.module.apply({"params": params}, fused_states, method="compute_draft_logits")
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -134,7 +134,7 @@ def distributions(folder: Path, fields: Fields, tensors: Tensors) -> BlockLogits
     params = complete_params(drafter.config, found.params, target_params())
     read = [states_by_layer()[layer - 1] for layer in drafter.config.features]
     states, anchors = jnp.concatenate(read, axis=-1), jnp.asarray([[3]])
-    made = drafter.blocks(params, TEXT, states, None, anchors, 5)
+    made = drafter.compute_block_logits(params, TEXT, states, None, anchors, 5)
     return made.replace(logits=jax.nn.softmax(made.logits))
 
 

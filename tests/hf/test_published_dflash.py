@@ -19,7 +19,7 @@ from specjax.hf import huggingface
 from specjax.hf.families.dflash_published import PublishedDFlash
 from specjax.hf.huggingface import load, parse_config
 from specjax.models.convolution import Convolution
-from specjax.models.dflash import DFlash, DFlashCausalConfig, layer_masks
+from specjax.models.dflash import DFlash, DFlashCausalConfig, list_layer_masks
 from specjax.runtime.errors import UserError
 
 
@@ -102,8 +102,8 @@ def test_fields_say_the_convention_of_places_and_who_sees_whom() -> None:
     assert read({"shift_label": True, "gru_hidden_dim": 8}).anchor_first
     assert read({"causal_head": True}).is_causal is True
     slides = read(**window)  # z-lab's class: layers with a window are causal, others are not
-    assert slides.windows == (4, 0) and layer_masks(slides) == ((True, 4), (False, 0))
-    assert layer_masks(read(**window, is_causal=False)) == ((False, 4), (False, 0))
+    assert slides.windows == (4, 0) and list_layer_masks(slides) == ((True, 4), (False, 0))
+    assert list_layer_masks(read(**window, is_causal=False)) == ((False, 4), (False, 0))
     scaled = read({"output_multiplier": 0.2, "final_logit_softcapping": 20.0})
     assert scaled.logit_multiplier == 0.2 and scaled.logit_limit == 20.0
 
@@ -152,12 +152,12 @@ def test_a_drafter_for_a_target_is_exported_without_what_is_the_targets(tmp_path
     config = parse_config("it", shape, None, jnp.float32)[1]
     assert config.features == (1,) and config.target_depth == 2
     model, params = drawn(DFlash(config), IDS)
-    assert set(model.frozen) == {"embedding", "ids", "head"} and "mask" not in params
+    assert set(model.frozen_names) == {"embedding", "ids", "head"} and "mask" not in params
     huggingface.save(tmp_path / "it", model, params)
     again = load(tmp_path / "it")
     assert config.eos == (1,)  # which a published file does not say
     assert again.model.config == dataclasses.replace(config, eos=(), pad=0)
-    kept = {name: tree for name, tree in params.items() if name not in model.frozen}
+    kept = {name: tree for name, tree in params.items() if name not in model.frozen_names}
     jax.tree.map(np.testing.assert_array_equal, again.params, kept)
 
 

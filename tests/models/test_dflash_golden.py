@@ -35,6 +35,6 @@ def test_training_computes_the_same_block() -> None:
     last = np.full((len(tokens), 1), tokens.shape[1] - 1)
     # The target's states at the pending token are not there yet: any will do.
     features = np.pad(features, ((0, 0), (0, 1), (0, 0)), constant_values=7.0)
-    blocks = jax.jit(model.blocks, static_argnums=5)
+    blocks = jax.jit(model.compute_block_logits, static_argnums=5)
     made = blocks(params, tokens, features, None, last, model.config.block_size)
     np.testing.assert_allclose(made.logits[:, 0], wanted["logits"], rtol=0, atol=TOLERANCE)

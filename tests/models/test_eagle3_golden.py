@@ -45,7 +45,7 @@ def test_training_unrolls_what_pytorch_computes(layout: str) -> None:
     # Of drafted tokens the target's states are not read: any will do.
     features = np.pad(wanted["features"], ((0, 0), (0, steps), (0, 0)), constant_values=7.0)
     model, size = checkpoint.model, wanted["tokens"].shape[1]
-    unrolled = jax.jit(model.unrolled, static_argnums=(3, 4))
+    unrolled = jax.jit(model.unroll_draft, static_argnums=(3, 4))
     made = unrolled(checkpoint.params, text, features, None, steps + 1)
     same(np.asarray(made[0])[:, 1:size], wanted["first"])
     for step in range(1, steps + 1):

@@ -643,8 +643,8 @@ FAULTS = (
     Fault(
         "a step of training sees the target's states of its own tokens",
         "models/eagle.py",
-        "seen = [distance <= -step,",
-        "seen = [distance <= 0,",
+        "visible = [distance <= -step,",
+        "visible = [distance <= 0,",
         "tests/decoding/test_eagle.py -k unrolled",
     ),
     Fault(

@@ -86,7 +86,7 @@ def test_two_steps_of_a_head_have_the_logits_of_transformers(family: str, tmp_pa
     text, length = jnp.asarray(TEXT), jnp.full(len(TEXT), LENGTH)
     last = (target.model.config.num_layers,)
     (states,) = call(target.model.module, "states", target.params, text, length, True, last)
-    found = own.unrolled(params, text, states, None, 2)
+    found = own.unroll_draft(params, text, states, None, 2)
     expected = torch_logits(model, head)
     np.testing.assert_allclose(found[0][:, 1:], expected[0], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found[1][:, 2:], expected[1], rtol=1e-4, atol=1e-4)

@@ -127,7 +127,7 @@ def test_logits_of_all_slots_equal_pytorch(name: str, tmp_path: Path) -> None:
 
     anchors = jnp.broadcast_to(jnp.array([LENGTH - 1, 12, 30, 5]), (rows, 4))
     kept = [anchors, anchors, anchors[:, :3], anchors[:, :2]]
-    trained = jax.jit(model.rollouts)(params, tokens, features, None, kept)
+    trained = jax.jit(model.compute_rollouts)(params, tokens, features, None, kept)
     for place, anchor in enumerate(np.asarray(anchors[0])):
         text = (given[part][:, : anchor + 1] for part in ("tokens", "features"))
         expected = theirs.slots(*text)

@@ -198,4 +198,4 @@ def fresh_blocks(models: Any, params: dict[str, Any], context: Context, anchors:
     _, (_, drafter) = models
     features, cross, cache = read_whole(models, params, context)
     given = context.tokens, features, cross, anchors, size
-    return drafter.blocks(params["drafter"], *given), cache
+    return drafter.compute_block_logits(params["drafter"], *given), cache

@@ -76,7 +76,7 @@ def test_what_is_dropped_changes_no_slot_that_is_kept(kind):
     every = jnp.broadcast_to(jnp.arange(size), batch["mask"].shape)
     some = [every[:, [5, 2, 0]], every[:, [5, 2]]]
     given = params["drafter"], batch["inputs"], teacher.features, teacher.cross
-    rollouts = jax.jit(model.rollouts)
+    rollouts = jax.jit(model.compute_rollouts)
     few, all_of_them = rollouts(*given, some), rollouts(*given, [every, every])
     np.testing.assert_allclose(few[0], all_of_them[0], atol=1e-5)
     for slot in (1, 2):

@@ -88,7 +88,7 @@ class DFlashObjective(FeatureDrafting[DFlash]):
         else:
             anchors, real = at_random(mask, count, row_keys(key, batch))
         given = batch["inputs"], teacher.features, teacher.cross, anchors, model.config.block_size
-        made = model.blocks(whole(params, frozen), *given, all_tokens=True)
+        made = model.compute_block_logits(whole(params, frozen), *given, all_tokens=True)
         corrected = model.config.correction is not None
 
         def step(number: int) -> Step:

@@ -46,7 +46,7 @@ class EagleObjective(FeatureDrafting[Eagle]):
     ) -> list[Step]:
         teacher, mask = run_teacher(model, frozen, batch), batch["mask"]
         given = batch["inputs"], teacher.features, teacher.cross, self.steps
-        logits = model.unrolled(whole(params, frozen), *given)
+        logits = model.unroll_draft(whole(params, frozen), *given)
         return [
             Step(teacher.p, teacher.best, teacher.labels, one, mask & shift_right(mask, step))
             for step, one in enumerate(logits)

@@ -70,7 +70,7 @@ class PEagleObjective(FeatureDrafting[PEagle]):
         teacher, mask = run_teacher(model, frozen, batch), batch["mask"]
         anchors, real = self.anchors(batch, key)
         given = batch["inputs"], teacher.features, teacher.cross, anchors[1:]
-        logits = model.rollouts(whole(params, frozen), *given)
+        logits = model.compute_rollouts(whole(params, frozen), *given)
         logits[0] = jnp.take_along_axis(logits[0], anchors[0][..., None], axis=1)
 
         def step(slot: int) -> Step:

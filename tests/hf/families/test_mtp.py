@@ -97,7 +97,7 @@ def test_the_order_of_what_is_joined_changes_what_is_drafted() -> None:
 
     def drafted(states_first: bool) -> np.ndarray:
         model = type(head.model)(dataclasses.replace(shape, states_first=states_first))
-        return model.unrolled(params, jax.numpy.asarray(text), features, None, 1)[0]
+        return model.unroll_draft(params, jax.numpy.asarray(text), features, None, 1)[0]
 
     assert np.abs(drafted(True) - drafted(False)).max() > 0.1
 
