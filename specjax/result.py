@@ -57,12 +57,12 @@ def pieces(tokenizer: Any, outputs: Iterable[tuple[list[int], bool]]) -> Iterato
 
     Texts, or token ids without a tokenizer. Empty pieces are left out.
     """
-    seen, growing = 0, Growing(tokenizer)
+    emitted, growing = 0, Growing(tokenizer)
     for ids, last in outputs:
-        piece = ids[seen:] if tokenizer is None else growing.piece(ids, last=last)
+        piece = ids[emitted:] if tokenizer is None else growing.piece(ids, last=last)
         if piece:
             yield piece
-        seen = len(ids)
+        emitted = len(ids)
 
 
 def _decode(tokenizer: Any, ids: Sequence[int]) -> str:

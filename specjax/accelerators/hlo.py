@@ -117,17 +117,19 @@ class Program:
         callers: dict[str, Caller] = {}
         for name, computation in self.computations.items():
             for instruction in computation.values():
-                seen: dict[str, int] = {}
+                role_counts: dict[str, int] = {}
                 for role, called in instruction.called:
-                    caller = Caller(name, instruction, role, seen.get(role, 0))
-                    seen[role] = caller.branch + 1
+                    caller = Caller(name, instruction, role, role_counts.get(role, 0))
+                    role_counts[role] = caller.branch + 1
                     callers.setdefault(called, caller)
         return callers
 
-    def within(self, name: str, *, loops: bool = True, fused: bool = False) -> tuple[str, ...]:
+    def within(
+        self, name: str, *, loops: bool = True, include_fused: bool = False
+    ) -> tuple[str, ...]:
         """A computation and all that it runs, in loops too (`loops`).
 
-        With `fused` also the computations of fusions and reductions.
+        With `include_fused` also the computations of fusions and reductions.
         """
         steps = ("conditional", "call", *["while"] * loops)
         reached, waiting = dict.fromkeys([name]), [name]
@@ -135,7 +137,7 @@ class Program:
             for instruction in self.computations[waiting.pop()].values():
                 runs = instruction.opcode in steps or instruction.opcode.startswith("async")
                 for role, called in instruction.called:
-                    wanted = fused or (runs and role != "condition")
+                    wanted = include_fused or (runs and role != "condition")
                     if wanted and called not in reached:
                         reached[called] = None
                         waiting.append(called)
@@ -163,7 +165,7 @@ class Program:
         return max(scoped or loops, key=self._length, default=None)
 
     def _length(self, name: str) -> int:
-        return sum(len(self.computations[inner]) for inner in self.within(name, fused=True))
+        return sum(len(self.computations[inner]) for inner in self.within(name, include_fused=True))
 
     def moves(self, instruction: Instruction) -> bool:
         """Whether an instruction, or all that it fuses, only moves or re-lays out an array."""

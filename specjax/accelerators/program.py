@@ -104,13 +104,13 @@ def audit_program(text: str, *, rounds: bool = True) -> Audit:
     program = parse_program(text)
     body = program.largest_loop(ROUNDS) if rounds else None
     inside = () if body is None else program.within(body)
-    fused = program.within(body or program.entry, fused=True)
+    computations = program.within(body or program.entry, include_fused=True)
     return Audit(
         find_copies(program, inside),
-        count_collectives(program, fused),
+        count_collectives(program, computations),
         {} if body is None else count_weight_reads(program, body),
         sum(instruction.opcode == "while" for _, instruction in program.instructions(inside)),
-        count_wide_products(program, fused),
+        count_wide_products(program, computations),
     )
 
 
@@ -132,15 +132,15 @@ def count_collectives(program: Program, names: tuple[str, ...]) -> dict[str, int
 
     An asynchronous collective consists of several instructions with one channel.
     """
-    seen = set()
+    collectives = set()
     for where, instruction in program.instructions(names):
         if match := _COLLECTIVE.fullmatch(instruction.opcode):
             if where.startswith(_SCATTERED):
-                seen.add(("reduce-scatter", where))
+                collectives.add(("reduce-scatter", where))
                 continue
             channel = _CHANNEL.search(instruction.attributes)
-            seen.add((match[1], channel[1] if channel else (where, instruction.name)))
-    return dict(sorted(collections.Counter(kind for kind, _ in seen).items()))
+            collectives.add((match[1], channel[1] if channel else (where, instruction.name)))
+    return dict(sorted(collections.Counter(kind for kind, _ in collectives).items()))
 
 
 def count_wide_products(program: Program, names: tuple[str, ...]) -> int:

@@ -55,7 +55,7 @@ class Registry(Mapping[str, Entry]):
           ValueError: if another class has the name.
         """
 
-        def remember(cls: T) -> T:
+        def add_entry(cls: T) -> T:
             if not cls.__module__.startswith(f"{_OWN}."):
                 self._all()  # a clash with a built-in name fails here, not later
             known = self._entries.get(name)
@@ -64,7 +64,7 @@ class Registry(Mapping[str, Entry]):
             self._entries[name] = Entry(name, cls, example or {})
             return cls
 
-        return remember
+        return add_entry
 
     def __getitem__(self, name: str) -> Entry:
         return self._all()[name]

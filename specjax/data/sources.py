@@ -172,10 +172,10 @@ def hold_out(rows: Iterable[T], count: int, seed: int) -> tuple[list[T], Iterato
 def _others(
     rows: Iterable[T], held: list[T], count: int, generator: np.random.Generator
 ) -> Iterator[T]:
-    seen = 0
+    row_count = 0
     for row in rows:
-        seen += 1
-        place = int(generator.integers(seen))
+        row_count += 1
+        place = int(generator.integers(row_count))
         if len(held) < count:
             held.append(row)
         elif place < count:
@@ -183,9 +183,10 @@ def _others(
             held[place] = row
         else:
             yield row
-    if seen <= count:
+    if row_count <= count:
         raise UserError(
-            f"config.heldout is {count}; it must be less than the rows with text, which are {seen}"
+            f"config.heldout is {count}; it must be less than the rows with text, which are"
+            f" {row_count}"
         )
 
 

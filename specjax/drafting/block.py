@@ -93,9 +93,9 @@ def _chain(
         run = jnp.sum(jnp.cumprod(sure, axis=1), axis=1, dtype=jnp.int32)
         stopped, length = run < length, jnp.minimum(run, length)
     if proposer.adapt == BREAK_EVEN:
-        assert memory.seen is not None
+        assert memory.acceptance_counts is not None
         chance = jnp.cumprod(compute_confidence(logits), axis=1)
-        least = min_chance(memory.seen, proposer.depth, options.numbers)
+        least = min_chance(memory.acceptance_counts, proposer.depth, options.numbers)
         run = 1 + jnp.sum(chance[:, :-1] >= least[:, None], axis=1, dtype=jnp.int32)
         stopped, length = stopped | (run < length), jnp.minimum(run, length)
     if proposer.adapt == ACCEPTANCE:

@@ -71,7 +71,7 @@ def draft(
         logits, p = drawing.feed(p.replace(calls=p.calls + p.going), depth)
         return drawing.extend(p, logits)
 
-    if proposer.unrolled:
+    if proposer.needs_static_depth:
         for depth in range(1, proposer.depth):
             at_depth = functools.partial(step, depth=depth)
             progress = run_if(more(progress), at_depth, progress)
@@ -94,8 +94,8 @@ def draft(
 def longest(proposer: Proposer, memory: ProposerMemory, context: Context) -> jax.Array | int:
     """The most tokens [B] that a row drafts."""
     if proposer.adapt == ACCEPTANCE:
-        assert memory.seen is not None
-        return best_length(memory.seen, proposer.depth, context.options.numbers)
+        assert memory.acceptance_counts is not None
+        return best_length(memory.acceptance_counts, proposer.depth, context.options.numbers)
     return proposer.depth
 
 
@@ -156,9 +156,9 @@ class _Drawing:
         stopped = p.stopped | (p.going & ~going)
         chance = p.chance
         if self.proposer.adapt == BREAK_EVEN:
-            assert self.memory.seen is not None
+            assert self.memory.acceptance_counts is not None
             chance *= compute_confidence(logits)
-            least = min_chance(self.memory.seen, self.proposer.depth, numbers)
+            least = min_chance(self.memory.acceptance_counts, self.proposer.depth, numbers)
             given_up = chance < least
             stopped |= going & given_up & ~ended & (p.step + 1 < self.proposer.depth)
             ended |= given_up

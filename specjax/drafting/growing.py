@@ -181,8 +181,8 @@ def _placement(shape: Shape, depth: int, length: jax.Array) -> dict[str, jax.Arr
     if len(before) == depth + 1:
         return {}
     position = length[:, None] + jnp.array([shape.depths[node] for node in before])
-    seen = shape.seen[np.ix_(shape.fed(depth), before)]
-    visible = jnp.broadcast_to(seen, (len(length), *seen.shape))
+    rows = shape.visible[np.ix_(shape.fed(depth), before)]
+    visible = jnp.broadcast_to(rows, (len(length), *rows.shape))
     return {"position": position, "visible": visible}
 
 

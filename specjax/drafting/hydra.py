@@ -28,7 +28,7 @@ class Hydra(DraftHeads):
     """Tokens of heads on the target's own state, each of which reads the tokens before its own."""
 
     sequential = True
-    unrolled = True
+    needs_static_depth = True
 
     @property
     def trunk(self) -> str:

@@ -59,8 +59,8 @@ def bigram_logits(table: Table, previous: jax.Array) -> jax.Array:
     total = jnp.sum(counts, axis=1, keepdims=True) + delta * vocabulary
     base = jnp.broadcast_to(jnp.log(delta / total), (previous.shape[0], vocabulary))
     rows = jnp.arange(previous.shape[0])[:, None]
-    seen = base.at[rows, ids].set(jnp.log((counts + delta) / total), mode="drop")
-    return jnp.where(counts[:, :1] > 0, seen, table["unigram"])
+    bigram = base.at[rows, ids].set(jnp.log((counts + delta) / total), mode="drop")
+    return jnp.where(counts[:, :1] > 0, bigram, table["unigram"])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,7 +42,7 @@ class ProposerMemory(struct.PyTreeNode):
     """Memory of rows between rounds; None for parts that are unused."""
 
     own: Memory  # of the proposer
-    seen: Running | None  # of acceptance, for adaptive lengths
+    acceptance_counts: Running | None  # of acceptance, for adaptive lengths
     learned: LearnedBias | None  # of the target, for online adaptation
 
 

@@ -123,7 +123,7 @@ class Proposer(Drafter):
     corrected: ClassVar[bool] = False
     """Whether `open` makes the only call, of whose outputs `feed` gives the distributions."""
 
-    unrolled: ClassVar[bool] = False
+    needs_static_depth: ClassVar[bool] = False
     """Whether `feed` needs a static depth of the fed nodes."""
 
     lacks: ClassVar[tuple[str, ...]] = PARALLEL_FIELDS
@@ -370,19 +370,19 @@ class Proposer(Drafter):
     ) -> tuple[ProposerMemory, Caches]:
         own, caches = self.start(env, caches, context, prompt)
         rows = context.length.shape[0]
-        seen = None if self.adapt == FIXED else empty_running(rows)
+        counts = None if self.adapt == FIXED else empty_running(rows)
         learned = None
         if self.online_rate is not None:
             learned = empty_learned(rows, self.depth, self._bound(env).info.vocab_size)
-        return ProposerMemory(own, seen, learned), caches
+        return ProposerMemory(own, counts, learned), caches
 
     def observe(self, memory: ProposerMemory, outcome: Outcome) -> ProposerMemory:
-        seen, learned = memory.seen, memory.learned
-        if seen is not None:
-            seen = seen.after(outcome.accepted, outcome.tested)
+        counts, learned = memory.acceptance_counts, memory.learned
+        if counts is not None:
+            counts = counts.after(outcome.accepted, outcome.tested)
         if learned is not None:
             learned = learned.after(outcome, self.online_divergence)
-        return ProposerMemory(self.update(memory.own, outcome), seen, learned)
+        return ProposerMemory(self.update(memory.own, outcome), counts, learned)
 
     def propose(
         self, env: Env, caches: Caches, memory: ProposerMemory, context: Context, keys: jax.Array

@@ -74,13 +74,13 @@ class Shape:
         return self.depths[-1] + 1
 
     @functools.cached_property
-    def seen(self) -> np.ndarray:
+    def visible(self) -> np.ndarray:
         """Mask [G, G]: whether a node is the other node or one of its descendants."""
-        seen = np.eye(self.size, dtype=bool)
+        visible = np.eye(self.size, dtype=bool)
         for node, parent in enumerate(self.parents):
             if parent >= 0:
-                seen[node] |= seen[parent]
-        return seen
+                visible[node] |= visible[parent]
+        return visible
 
 
 @functools.lru_cache

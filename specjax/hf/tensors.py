@@ -231,8 +231,8 @@ class _Tensor:
                     else f"weights are read in {', '.join(READ)} and quantized ones not at all"
                 )
             )
-        fused = (*shape[:-1], shape[-1] // stored.spans * stored.parts)
-        expected = fused[::-1] if stored.transposed else fused
+        joined_shape = (*shape[:-1], shape[-1] // stored.spans * stored.parts)
+        expected = joined_shape[::-1] if stored.transposed else joined_shape
         if in_file != expected:
             raise UserError(
                 f"tensor {_in_file(place.file, place.name)!r} of {path!r} has shape {in_file},"

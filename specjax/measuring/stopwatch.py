@@ -92,10 +92,10 @@ def _call(
         exit=call.exit,
         resume=resume,
     )
-    seen = output.logits if call.logits else output.hidden
-    if seen is None:
+    result = output.logits if call.logits else output.hidden
+    if result is None:
         raise ValueError(f"{call.model!r} gives no states, and this call of it has no logits")
-    return seen, cache
+    return result, cache
 
 
 def _chosen(logits: jax.Array, settings: Sampling, keys: jax.Array) -> jax.Array:

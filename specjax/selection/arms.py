@@ -155,13 +155,13 @@ class Arms(Drafter):
         self, memories: tuple[Memory, ...], outcome: Outcome, arm: jax.Array
     ) -> tuple[Memory, ...]:
         """The memories after a round; each arm observes only its own rows `arm` [B]."""
-        seen = []
+        updated = []
         for index, (drafter, memory) in enumerate(zip(self.drafters, memories, strict=True)):
             features = self._of(drafter, outcome.reading.features)
             own = outcome.replace(reading=outcome.reading.replace(features=features))
             after = drafter.observe(memory, own)
-            seen.append(_in_rows(arm == index, after, memory))
-        return tuple(seen)
+            updated.append(_in_rows(arm == index, after, memory))
+        return tuple(updated)
 
     def propose_alone(
         self,

@@ -79,9 +79,9 @@ def estimates(state: BanditState, context: jax.Array) -> tuple[jax.Array, jax.Ar
 
     One draw of the reward per arm has the same distribution as drawing all its d weights first.
     """
-    seen = jnp.einsum("kij,j->ki", state.inverse, context)
-    mean = jnp.einsum("ki,ki->k", seen, state.total)
-    return mean, jnp.sqrt(jnp.maximum(seen @ context, 0.0))
+    directions = jnp.einsum("kij,j->ki", state.inverse, context)
+    mean = jnp.einsum("ki,ki->k", directions, state.total)
+    return mean, jnp.sqrt(jnp.maximum(directions @ context, 0.0))
 
 
 def update(
@@ -96,10 +96,10 @@ def update(
     A weight of w counts as w observations. The other arms are unchanged.
     """
     inverse = state.inverse[arm]
-    seen = inverse @ context
-    gain = weight / (1.0 + weight * (context @ seen))
+    direction = inverse @ context
+    gain = weight / (1.0 + weight * (context @ direction))
     return BanditState(
-        state.inverse.at[arm].add(-gain * jnp.outer(seen, seen)),
+        state.inverse.at[arm].add(-gain * jnp.outer(direction, direction)),
         state.total.at[arm].add(weight * reward * context),
     )
 

@@ -27,7 +27,7 @@ class SwitchedMemory(struct.PyTreeNode):
     arm: jax.Array  # [B] int32: of the last round
     missed: jax.Array  # [B] bool: it found nothing to copy
     embedding: jax.Array  # [B, D] float32, of the prompt
-    seen: Running  # [B, A]: tests of every arm
+    acceptance_counts: Running  # [B, A]: tests of every arm
     arms: tuple[Memory, ...]  # of every arm
 
 
@@ -64,13 +64,13 @@ class SwitchedArms(Arms):
         """The initial expectation of the arms, from the embeddings [B, D] of the prompts."""
         rows = context.length.shape[0]
         if self.logits is None:
-            seen = switching.empty_running(rows, len(self.arms))
+            counts = switching.empty_running(rows, len(self.arms))
         else:
             logits = self.logits(env.params[self.table], prompt.embedding)
-            seen = switching.policy_prior(logits, context.options.numbers)
+            counts = switching.policy_prior(logits, context.options.numbers)
         zero = jnp.zeros((rows,), jnp.int32)
         arms, caches = self.begin_arms(env, caches, context, prompt, keys)
-        return SwitchedMemory(zero, zero > 0, prompt.embedding, seen, arms), caches
+        return SwitchedMemory(zero, zero > 0, prompt.embedding, counts, arms), caches
 
     def propose(
         self, env: Env, caches: Caches, memory: SwitchedMemory, context: Context, keys: jax.Array
@@ -78,7 +78,7 @@ class SwitchedArms(Arms):
         numbers = context.options.numbers
         arms, lengths = zip(*self.choices, strict=True)
         chance = fold_keys(keys, CHOOSE) if self.thompson else None
-        acceptance = switching.optimistic_acceptance(memory.seen, numbers, chance)
+        acceptance = switching.optimistic_acceptance(memory.acceptance_counts, numbers, chance)
         best = jnp.argmax(switching.speeds(acceptance, arms, lengths, numbers), axis=1)
         arm, length = jnp.array(arms)[best], jnp.array(lengths)[best]
         inside = context.replace(most=jnp.minimum(context.most, length))
@@ -92,5 +92,9 @@ class SwitchedArms(Arms):
         """Adds a round's tests; a draft without anything to copy counts as a failed test."""
         tested = jnp.maximum(outcome.tested, memory.missed)
         numbers = outcome.context.options.numbers
-        seen = switching.after(memory.seen, memory.arm, outcome.accepted, tested, numbers)
-        return memory.replace(seen=seen, arms=self.observe_arms(memory.arms, outcome, memory.arm))
+        counts = switching.after(
+            memory.acceptance_counts, memory.arm, outcome.accepted, tested, numbers
+        )
+        return memory.replace(
+            acceptance_counts=counts, arms=self.observe_arms(memory.arms, outcome, memory.arm)
+        )

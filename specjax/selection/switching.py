@@ -59,21 +59,21 @@ def policy_prior(logits: jax.Array, numbers: Numbers) -> Running:
 
 
 def after(
-    seen: Running, arm: jax.Array, accepted: jax.Array, tested: jax.Array, numbers: Numbers
+    counts: Running, arm: jax.Array, accepted: jax.Array, tested: jax.Array, numbers: Numbers
 ) -> Running:
     """Adds a round's tests [B] of the row's arm [B]; earlier tests decay."""
-    chosen = jnp.arange(seen.tested.shape[1]) == arm[:, None]
+    chosen = jnp.arange(counts.tested.shape[1]) == arm[:, None]
     kept = numbers[DISCOUNT]
     return Running(
-        seen.accepted * kept + chosen * accepted[:, None],
-        seen.tested * kept + chosen * tested[:, None],
+        counts.accepted * kept + chosen * accepted[:, None],
+        counts.tested * kept + chosen * tested[:, None],
     )
 
 
-def optimistic_acceptance(seen: Running, numbers: Numbers, keys: jax.Array | None) -> jax.Array:
+def optimistic_acceptance(counts: Running, numbers: Numbers, keys: jax.Array | None) -> jax.Array:
     """Optimistic acceptance [B, A]: expectation plus bonus, or noise with `keys` [B]."""
-    tests = numbers[TRUST] + seen.tested
-    expected = (numbers[EXPECTED] * numbers[TRUST] + seen.accepted) / tests
+    tests = numbers[TRUST] + counts.tested
+    expected = (numbers[EXPECTED] * numbers[TRUST] + counts.accepted) / tests
     spread = jnp.sqrt(expected * (1.0 - expected) / tests)
     factor = numbers[EXPLORE]
     if keys is not None:

@@ -281,10 +281,10 @@ def start(shape: TransformerShape, prompt: ArrayLike, borrowed: bool = False) ->
         2 * size * weights + shape.encoder_layers * 4 * reader.width * size**2,
         weights + kept + size * reader.encoder_activations,
     )
-    projected = 2 * reader.d_model * shape.kv_width
+    projection_weights = 2 * reader.d_model * shape.kv_width
     cross = Operations(
-        shape.layers * 2 * size * projected,
-        shape.layers * (projected + size * (reader.d_model + 2 * shape.kv_width)),
+        shape.layers * 2 * size * projection_weights,
+        shape.layers * (projection_weights + size * (reader.d_model + 2 * shape.kv_width)),
     )
     return cross if borrowed else encoder + cross
 

@@ -233,14 +233,14 @@ def load_greedy(file: str | Path, vocab_size: int) -> dict[str, jnp.ndarray]:
             f"n-gram table {str(file)!r} is no list of at most {vocab_size} ids from 0 to"
             f" {vocab_size - 1}, the target's vocabulary"
         )
-    seen = np.arange(vocab_size) < len(listed)
+    is_listed = np.arange(vocab_size) < len(listed)
     best = np.zeros(vocab_size, np.int64)
-    best[seen] = listed
+    best[is_listed] = listed
     return {
         "unigram": jnp.full(vocab_size, -np.log(vocab_size), jnp.float32),
         "best": jnp.asarray(best, jnp.int32),
-        "ids": jnp.asarray(np.where(seen, best, vocab_size)[:, None], jnp.int32),
-        "counts": jnp.asarray(seen[:, None], jnp.float32),
+        "ids": jnp.asarray(np.where(is_listed, best, vocab_size)[:, None], jnp.int32),
+        "counts": jnp.asarray(is_listed[:, None], jnp.float32),
         "smoothing": jnp.float32(SMOOTHING),
     }
 

@@ -186,11 +186,11 @@ def _advance_search(decoder: BeamDecoder, search: Search, live: Any) -> Search:
     row = jnp.arange(len(search.step))
     step = search.step + 1
     left = (search.step * decoder.beams)[:, None] + live.rank
-    seen = jnp.take_along_axis(search.seen, live.rank[..., None], axis=1)
+    visible_slots = jnp.take_along_axis(search.visible_slots, live.rank[..., None], axis=1)
     return search.replace(
         step=step,
         live=live,
-        seen=seen | (left[..., None] == jnp.arange(decoder.slots)),
+        visible_slots=visible_slots | (left[..., None] == jnp.arange(decoder.slots)),
         tokens=search.tokens.at[row, step].set(live.token, mode="drop"),
         ranks=search.ranks.at[row, step].set(live.rank, mode="drop"),
     )

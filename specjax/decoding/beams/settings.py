@@ -52,10 +52,10 @@ def gather_texts(
     now = jnp.take_along_axis(nodes.token, jnp.maximum(node, 0), axis=1, mode="clip")
     token = jnp.where(node < 0, before, now)
     longest = decoder.max_new_tokens + decoder.length
-    seen = jnp.argsort(~sees, axis=-1, stable=True)[..., 1 : longest + 1]
+    visible_slots = jnp.argsort(~sees, axis=-1, stable=True)[..., 1 : longest + 1]
     token = jnp.broadcast_to(token[:, None], (*sees.shape[:2], size))
     depth = jnp.sum(sees, axis=-1, dtype=jnp.int32) - 1
-    return jnp.take_along_axis(token, seen, axis=-1), depth
+    return jnp.take_along_axis(token, visible_slots, axis=-1), depth
 
 
 def _prompts(decoder: BeamDecoder, options: Options, state: State) -> Context:

@@ -135,7 +135,7 @@ class Search(struct.PyTreeNode):
 
     step: jax.Array  # [B] int32: tokens of the live hypotheses
     live: Live
-    seen: jax.Array  # [B, W, S] bool: slots before its own that each live hypothesis sees
+    visible_slots: jax.Array  # [B, W, S] bool: slots before its own that each live hypothesis sees
     finished: FinishedHypotheses
     tokens: jax.Array  # [B, M + 1, W] int32: last token of each hypothesis, by step and rank
     ranks: jax.Array  # [B, M + 1, W] int32: rank of its parent in the previous step
@@ -166,7 +166,7 @@ def first_search(decoder: BeamDecoder, pending: jax.Array, active: jax.Array) ->
     return Search(
         step=jnp.zeros(rows, jnp.int32),
         live=Live(baseline, token, zeros),
-        seen=jnp.zeros((rows, beams, decoder.slots), bool),
+        visible_slots=jnp.zeros((rows, beams, decoder.slots), bool),
         finished=FinishedHypotheses(nothing, zeros, zeros, zeros),
         tokens=table,
         ranks=table,

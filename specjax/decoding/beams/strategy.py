@@ -49,7 +49,7 @@ def proposers() -> tuple[str, ...]:
         fields_ = fields.get_config_fields(entry.cls).values()
         if issubclass(entry.cls, Proposer) and not any(field.required for field in fields_):
             made = entry.cls(length=1)
-            if not (made.parallel or made.unrolled or made.features):
+            if not (made.parallel or made.needs_static_depth or made.features):
                 found.append(name)
     return tuple(found)
 

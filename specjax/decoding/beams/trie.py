@@ -30,7 +30,7 @@ def own_slots(decoder: BeamDecoder, search: Search, first: int, count: int) -> j
 
 def live_nodes(decoder: BeamDecoder, search: Search) -> Nodes:
     """The nodes of the live hypotheses."""
-    sees = search.seen | own_slots(decoder, search, 0, decoder.beams)
+    sees = search.visible_slots | own_slots(decoder, search, 0, decoder.beams)
     return Nodes(search.live.token, jnp.full_like(search.live.token, -1), sees)
 
 

@@ -119,10 +119,10 @@ def read_from(
     if width == len(table):
         own = {"head": {"kernel": table}, "final_norm": {"scale": own_copy(norm)}}
         return last_layer(target, getattr(config, "unit_offset", False)), jnp.eye(width), own
-    seen = table * norm[:, None]
-    _, rising = jnp.linalg.eigh(seen @ seen.T)
+    scaled_table = table * norm[:, None]
+    _, rising = jnp.linalg.eigh(scaled_table @ scaled_table.T)
     basis = rising[:, ::-1][:, :width]
-    return {}, basis, {"head": {"kernel": basis.T @ seen}}
+    return {}, basis, {"head": {"kernel": basis.T @ scaled_table}}
 
 
 def own_copy(x: jax.Array) -> jax.Array:

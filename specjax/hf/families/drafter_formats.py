@@ -134,12 +134,12 @@ def refuse_fused(tensors: Collection[str]) -> None:
     Raises:
       ValueError: naming the tensor that tells them apart.
     """
-    fused = next((name for name in tensors if re.fullmatch(r"(model\.)?fc\.weight", name)), None)
-    if fused is None:
+    tensor = next((name for name in tensors if re.fullmatch(r"(model\.)?fc\.weight", name)), None)
+    if tensor is None:
         return
     later = any("hidden_norm" in name for name in tensors)
     name = "EAGLE-3 or DFlash under another name" if later else "EAGLE-1 or EAGLE-2"
     raise ValueError(
-        f"it has the tensor {fused.removeprefix('model.')!r}: a drafter of the format {name},"
+        f"it has the tensor {tensor.removeprefix('model.')!r}: a drafter of the format {name},"
         f" which specjax does not read; it reads {READ}"
     )

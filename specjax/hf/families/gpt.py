@@ -214,12 +214,12 @@ class GPTNeoX(Family[CausalConfig]):
 
     def table(self, config: Any) -> Tensors:
         """Queries, keys and values are interleaved by head in one tensor."""
-        fused = "attention.query_key_value"
+        tensor = "attention.query_key_value"
         layer = {
             "attention_norm": "input_layernorm",
             "ff_norm": "post_attention_layernorm",
             **{
-                f"attention.{w}": Stored(fused, part=i, parts=3, groups=config.num_heads)
+                f"attention.{w}": Stored(tensor, part=i, parts=3, groups=config.num_heads)
                 for i, w in enumerate("qkv")
             },
             "attention.o": "attention.dense",

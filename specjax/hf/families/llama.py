@@ -195,7 +195,7 @@ class Phi3(Decoder[CausalConfig]):
         """Queries are as wide as several keys."""
         spans = config.num_heads // config.num_kv_heads
         qkv, both = "self_attn.qkv_proj", "mlp.gate_up_proj"
-        fused: Tensors = {
+        fused_tensors: Tensors = {
             **LAYER,
             "attention.q": Stored(qkv, parts=spans + 2, spans=spans),
             "attention.k": Stored(qkv, part=spans, parts=spans + 2),
@@ -203,4 +203,4 @@ class Phi3(Decoder[CausalConfig]):
             "ff.gate": Stored(both, parts=2),
             "ff.up": Stored(both, part=1, parts=2),
         }
-        return {**self.tensors, **nest_modules("layers_{}", "model.layers.{}", fused)}
+        return {**self.tensors, **nest_modules("layers_{}", "model.layers.{}", fused_tensors)}
