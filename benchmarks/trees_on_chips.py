@@ -27,7 +27,7 @@ from specjax.contracts.drafter import Drafter
 from specjax.contracts.spec import Call
 from specjax.contracts.tree import compute_depths_and_ranks
 from specjax.drafting.neural import Neural
-from specjax.experiments.recipes.trees import ACCEPTANCE, SIZES, deepened
+from specjax.experiments.recipes.trees import ACCEPTANCE, SIZES, repeat_last_level
 from specjax.hf.descriptions import describe
 from specjax.measuring.roofline import step_bytes
 from specjax.runtime.errors import UserError
@@ -77,7 +77,7 @@ def main() -> int:
     except UserError as error:
         print(f"trees_on_chips: {error}", file=sys.stderr)
         return 2
-    baseline, table = seconds(args, shares, (), 0), deepened(ACCEPTANCE)
+    baseline, table = seconds(args, shares, (), 0), repeat_last_level(ACCEPTANCE)
     print(f"autoregressive: {baseline * 1e3:.4f} ms a token at least")
 
     def line(parents: tuple[int, ...], drafter: Drafter) -> tuple[float, str]:

@@ -23,7 +23,7 @@ from specjax.experiments.recipes.trees import (
     WIDE,
     best_trees,
     chains,
-    measured,
+    read_acceptance,
     wide,
 )
 
@@ -37,7 +37,7 @@ def get_config(words: str = "0") -> ConfigDict:
     if source == WIDE:
         drafted = wide(kind, heat)
     else:
-        table = measured(source) if source else ACCEPTANCE
+        table = read_acceptance(source) if source else ACCEPTANCE
         drafted = chains(kind, heat) | best_trees(kind, heat, table)
     return decode_config(
         name="trees",

@@ -118,7 +118,7 @@ class Generator:
           UserError: when prompts, seed, batch size or tables are invalid.
         """
         check_integers(seed=seed, **({} if batch_size is None else {"batch_size": batch_size}))
-        trees = self._checked(tables)
+        trees = self._check_tables(tables)
         ids = self.encode(prompts)
         size = self.padded_size(batch_size or len(ids))
         tokens: list[list[int]] = []
@@ -142,7 +142,7 @@ class Generator:
         kept = generation.replace(memory=())
         return FirstTexts(kept, shown, self.decoder, self.target.tokenizer)
 
-    def _checked(self, tables: Mapping[str, Params] | None) -> Mapping[str, Params]:
+    def _check_tables(self, tables: Mapping[str, Params] | None) -> Mapping[str, Params]:
         """Tables for a call; refuses those that the strategy does not read or that do not fit."""
         check_dictionary("tables", tables)
         read = self.decoder.drafter.spec.resources

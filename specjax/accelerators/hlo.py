@@ -195,7 +195,7 @@ class Program:
     def _before(self, computation: str, instruction: Instruction) -> Place | None:
         """The instruction that the same array comes from."""
         if instruction.opcode == "parameter":
-            return self._given(computation, instruction.index)
+            return self._get_operand(computation, instruction.index)
         if instruction.opcode == "get-tuple-element":
             return self._element(computation, instruction.operands[0], instruction.index)
         passing = instruction.opcode in PASSING or self.moves(instruction)
@@ -203,7 +203,7 @@ class Program:
             return computation, instruction.operands[0]
         return None
 
-    def _given(self, computation: str, index: int) -> Place | None:
+    def _get_operand(self, computation: str, index: int) -> Place | None:
         """The operand passed to parameter `index` of a computation."""
         caller = self.callers.get(computation)
         if caller is None:
@@ -224,7 +224,7 @@ class Program:
                 continue
             if instruction.opcode != "parameter":
                 return None
-            given = self._given(computation, instruction.index)
+            given = self._get_operand(computation, instruction.index)
             if given is None:
                 return None
             computation, name = given

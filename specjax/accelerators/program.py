@@ -63,7 +63,7 @@ class Audit:
     loops: int  # inside of a round
     wide_products: int  # with float32 operands in a round; expected to be none in bfloat16 programs
 
-    def copied(self, in_loop: bool) -> int:
+    def count_copied_bytes(self, in_loop: bool) -> int:
         """Bytes copied in a round, or before and after the rounds."""
         return sum(copy.size for copy in self.copies if copy.in_loop == in_loop)
 

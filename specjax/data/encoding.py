@@ -49,7 +49,7 @@ class Encoder:
     def plain_outputs(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of the outputs without the tokenizer's special tokens, followed by EOS."""
         ids = self.tokenizer(list(texts), add_special_tokens=False).input_ids
-        return [self._ended(row)[: self.max_output_tokens] for row in ids]
+        return [self._append_eos(row)[: self.max_output_tokens] for row in ids]
 
     def _chunks(
         self, what: str, items: Sequence[Any], encode: Callable[[Sequence[Any]], Sequence[Ids]]
@@ -71,12 +71,12 @@ class Encoder:
 
     def _targets(self, pairs: Sequence[tuple[str, str]]) -> list[Ids]:
         texts = [output for _, output in pairs]
-        return [self._ended(ids) for ids in text_ids(self.tokenizer, texts)]
+        return [self._append_eos(ids) for ids in text_ids(self.tokenizer, texts)]
 
     def _answers(self, pairs: Sequence[tuple[str, str]]) -> list[Ids]:
         texts = [output for _, output in pairs]
         rows = self.tokenizer(texts, add_special_tokens=False).input_ids if texts else []
-        return [self._ended(ids) for ids in rows]
+        return [self._append_eos(ids) for ids in rows]
 
     def _continuations(self, pairs: Sequence[tuple[str, str]]) -> list[Ids]:
         """What follows the prompt when both are one text, which is how it will be generated."""
@@ -90,8 +90,8 @@ class Encoder:
                 rest = whole[len(head) :]
             else:  # a piece spans the border
                 rest = self.tokenizer(output, add_special_tokens=False).input_ids
-            sequences.append(self._ended(rest))
+            sequences.append(self._append_eos(rest))
         return sequences
 
-    def _ended(self, ids: Ids) -> Ids:
+    def _append_eos(self, ids: Ids) -> Ids:
         return ids if ids and ids[-1] == self.eos else [*ids, self.eos]

@@ -67,7 +67,7 @@ def _usable(name: str, source: Rows, count: int, most: int) -> Iterator[Example]
     if isinstance(source, Source) and source.kind in LOCAL:
         folder = Path(source.path).parent
     for number, row in enumerate(rows(source, count), start=1):
-        row = task.placed(row, folder)
+        row = task.resolve_paths(row, folder)
         try:
             turns = task.turns(row)[: most or None]
             for place, prompt in enumerate(turns):

@@ -226,7 +226,9 @@ def sentence(rng: random.Random, most_words: int = WORDS.stop - 1) -> Pair:
     """A random sentence pair within the bounds of length."""
     english, german, bounds = "", "", range(WORDS.start, min(WORDS.stop, most_words + 1))
     while len(german.split()) not in bounds:
-        make = rng.choices((_plain, _coordinated, _subordinate, _inverted, _that), (2, 3, 4, 3, 3))
+        make = rng.choices(
+            (_plain, _coordination, _subordinate, _inversion, _that), (2, 3, 4, 3, 3)
+        )
         # Both clauses share the tense: "when he came, he sees" is wrong.
         english, german = make[0](rng, rng.random() < 0.35)
     return Pair(_finish(english), _finish(german))
@@ -262,7 +264,7 @@ def _plain(rng: random.Random, past: bool) -> Text:
     return _main(rng, person(rng), past)
 
 
-def _coordinated(rng: random.Random, past: bool) -> Text:
+def _coordination(rng: random.Random, past: bool) -> Text:
     subject = person(rng)
     first, link = _main(rng, subject, past), rng.choice(_items(lexicon.COORDINATORS))
     return _both(first, link, _main(rng, resume_subject(rng, subject), past))
@@ -274,7 +276,7 @@ def _subordinate(rng: random.Random, past: bool) -> Text:
     return _both(main, ("", ","), _side(rng, resume_subject(rng, subject), past))
 
 
-def _inverted(rng: random.Random, past: bool) -> Text:
+def _inversion(rng: random.Random, past: bool) -> Text:
     subject = person(rng)
     side = _side(rng, subject, past)
     main = clause(rng, resume_subject(rng, subject), "past" if past else rng.choice(MAIN_TENSES))

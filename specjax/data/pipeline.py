@@ -110,9 +110,9 @@ class Batches:
         self.per_epoch = len(pairs) // batch_size
         sizes = (count_buckets(pair, bucket, start_token) for pair in pairs)
         self._size = np.fromiter(sizes, np.int64, len(pairs))
-        self._order = functools.lru_cache(maxsize=2)(self._shuffled)
+        self._order = functools.lru_cache(maxsize=2)(self._shuffle_rows)
 
-    def _shuffled(self, epoch: int) -> np.ndarray:
+    def _shuffle_rows(self, epoch: int) -> np.ndarray:
         """Rows [batches, batch_size] of an epoch."""
         rng = np.random.default_rng((self._seed, epoch))
         rows = rng.permutation(len(self._pairs))[: self.per_epoch * self._batch_size]

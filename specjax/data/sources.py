@@ -26,7 +26,7 @@ def hub_rows(path: str, subset: str, split: str) -> Iterator[Row]:
       UserError: when the hub id, its subset or its split cannot be loaded.
     """
     reachable = hub_is_reachable()
-    with _named(path, subset, split, reachable), _offline(not reachable):
+    with _convert_errors(path, subset, split, reachable), _offline(not reachable):
         rows = _load(path, subset or None, split=split)
     yield from rows
 
@@ -40,7 +40,7 @@ def parquet_rows(path: str, subset: str, split: str) -> Iterator[Row]:
     Raises:
       UserError: when there is no such file, subset or split, or it is not Parquet.
     """
-    with _named(path, subset, split, reachable=True):
+    with _convert_errors(path, subset, split, reachable=True):
         if os.path.isdir(path):
             yield from _load(path, subset or None, split=split, streaming=True)
         else:
@@ -93,7 +93,7 @@ def _offline(wanted: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _named(path: str, subset: str, split: str, reachable: bool) -> Iterator[None]:
+def _convert_errors(path: str, subset: str, split: str, reachable: bool) -> Iterator[None]:
     """Converts errors of `datasets` into one sentence about the source."""
     from datasets.exceptions import DatasetsError
 

@@ -60,7 +60,7 @@ class Task(abc.ABC):
         """
         return row.get(self.group)
 
-    def placed(self, row: Row, folder: Path) -> Row:
+    def resolve_paths(self, row: Row, folder: Path) -> Row:
         """The row of a local file, with relative file names resolved next to that file."""
         return row
 

@@ -133,14 +133,14 @@ def advance(decoder: Decoder, params: dict[str, Any], state: State, rounds: int 
     def run(decoder: Decoder, state: State, row_mask: jax.Array | bool = True) -> State:
         env = decoder.env(params)
 
-        def unfinished(state: State) -> jax.Array:
+        def is_unfinished(state: State) -> jax.Array:
             active = jnp.any(state.context.active) & row_mask
             return active if last is None else active & (state.trace.rounds < last)
 
         turn = functools.partial(round_, decoder, env)
         used = {name: state.caches[name] for name in decoder.used}
         with jax.named_scope(ROUNDS):
-            after = jax.lax.while_loop(unfinished, turn, state.replace(caches=used))
+            after = jax.lax.while_loop(is_unfinished, turn, state.replace(caches=used))
         return after.replace(caches={**state.caches, **after.caches})
 
     choice = decoder.drafter.choice

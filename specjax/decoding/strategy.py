@@ -236,7 +236,7 @@ def from_config(
     where = f"strategies.{name}." if name else ""
     more = dict(more or {})
     try:
-        drafter = _chosen(where, "drafter", spec.get("drafter", "none"), {**DRAFTERS, **more})
+        drafter = _check_choice(where, "drafter", spec.get("drafter", "none"), {**DRAFTERS, **more})
         if drafter in more:
             return more[drafter](name, spec)
         return _build(where, drafter, spec)
@@ -248,8 +248,8 @@ def _build(where: str, drafter: str, spec: Mapping[str, Any]) -> Strategy:
     drafter_entry = DRAFTERS[drafter]
     own_rule = drafter_entry.cls.rule_type
     default_rule = RULES.get_name(own_rule) if own_rule else "lossless"
-    rule_entry = RULES[_chosen(where, "rule", spec.get("rule", default_rule), RULES)]
-    reader = _chosen(where, "reader", spec.get("reader", "whole"), READERS)
+    rule_entry = RULES[_check_choice(where, "rule", spec.get("rule", default_rule), RULES)]
+    reader = _check_choice(where, "reader", spec.get("reader", "whole"), READERS)
     parts = drafter_entry.cls, rule_entry.cls, READERS[reader].cls
     known = _known_fields(parts)
     who = f"drafter {drafter!r} with rule {rule_entry.name!r}"
@@ -331,7 +331,7 @@ def _say_where(where: str, check: Callable[..., Any], *args: Any) -> Any:
         raise UserError(f"{where.rstrip('.')}: {error}" if where else str(error)) from None
 
 
-def _chosen(where: str, field: str, value: Any, table: Mapping[str, Any]) -> str:
+def _check_choice(where: str, field: str, value: Any, table: Mapping[str, Any]) -> str:
     if field == "drafter" and isinstance(value, str) and value in RENAMED and value not in table:
         raise UserError(f"{where}{field} is {value!r}; it must be {RENAMED[value]}")
     if not isinstance(value, str) or value not in table:

@@ -144,14 +144,14 @@ class ReviewedDrafter(Drafter):
                 context,
             ),
         )
-        reviewed = self._handed_on(draft, reading, verdict, length, options)
+        reviewed = self._make_passed_draft(draft, reading, verdict, length, options)
         after = rewind(
             {**after, self.model: cache}, caches, context.length + length, context.active
         )
         log = log | count_calls({self.model: jnp.where(context.active, runs, 0)})
         return reviewed, after, memory, log
 
-    def _handed_on(
+    def _make_passed_draft(
         self,
         draft: Draft,
         reading: Reading,
@@ -308,7 +308,7 @@ class Horizontal(Drafter):
                 )
                 memories = (*p.memories[:index], own, *p.memories[index + 1 :])
                 p = p.replace(memories=memories)
-                return self._extended(p, stage, draft.cut(left, eos), after, log, context, eos)
+                return self._append_draft(p, stage, draft.cut(left, eos), after, log, context, eos)
 
             progress = progress.replace(going=_open(progress, context, stage))
             progress = jax.lax.while_loop(lambda p: jnp.any(p.going), call, progress)
@@ -341,7 +341,7 @@ class Horizontal(Drafter):
             memories=memory,
         )
 
-    def _extended(
+    def _append_draft(
         self,
         p: _Progress,
         stage: Stage,

@@ -67,7 +67,7 @@ class Block(OnTarget):
         self, env: Env, caches: Caches, memory: TargetStates, context: Context
     ) -> tuple[jax.Array, Cache]:
         """The tokens [B, N] of a block, of which the first is read, and the cache before it."""
-        cache = self.absorbed(env, caches, memory).replace(length=context.length - 1)
+        cache = self.absorb_states(env, caches, memory).replace(length=context.length - 1)
         shape = len(context.length), self.depth + self.skipped_places
         return jnp.broadcast_to(get_pending_tokens(context)[:, None], shape), cache
 

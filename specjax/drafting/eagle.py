@@ -35,7 +35,7 @@ class Eagle(OnTarget):
         self, env: Env, caches: Caches, memory: TargetStates, context: Context
     ) -> tuple[jax.Array, Cache]:
         """Feeds the last tokens of the text, each exactly once."""
-        model, cache = env[self.model], self.absorbed(env, caches, memory)
+        model, cache = env[self.model], self.absorb_states(env, caches, memory)
         cache = catch_up(model, cache, context, self.lag)
         tokens = slice_window(context.tokens, cache.length, self.lag)
         last = context.length - 1 - cache.length

@@ -125,7 +125,7 @@ class _Growth:
 
     def _feed(self, depth: int, grown: TreeProgress) -> tuple[jax.Array, Any]:
         """Logits [B, m, V] after the nodes of a level that have children."""
-        nodes = np.array(self.shape.fed(depth))
+        nodes = np.array(self.shape.list_fed_nodes(depth))
         paths = np.array([self.shape.path(node) for node in nodes])
         placement = _placement(self.shape, depth, self.context.length)
         numbers = np.array(self.shape.slots)[nodes] + 1
@@ -159,7 +159,7 @@ class _Growth:
             score = _put(score, own + (score[:, parents] if depth else 0.0), nodes[0])
         ended = jnp.isin(tokens, jnp.array(self.env.target.info.eos))
         ended = _put(grown.ended, ended | (grown.ended[:, parents] if depth else False), nodes[0])
-        fed = np.array(shape.fed(depth), int)
+        fed = np.array(shape.list_fed_nodes(depth), int)
         more = (depth + 1 < self.context.most) & jnp.any(~ended[:, fed], axis=1)
         return grown.replace(
             tokens=_put(grown.tokens, tokens, nodes[0]),
@@ -181,7 +181,7 @@ def _placement(shape: Shape, depth: int, length: jax.Array) -> dict[str, jax.Arr
     if len(before) == depth + 1:
         return {}
     position = length[:, None] + jnp.array([shape.depths[node] for node in before])
-    rows = shape.visible[np.ix_(shape.fed(depth), before)]
+    rows = shape.visible[np.ix_(shape.list_fed_nodes(depth), before)]
     visible = jnp.broadcast_to(rows, (len(length), *rows.shape))
     return {"position": position, "visible": visible}
 

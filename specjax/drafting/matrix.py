@@ -75,7 +75,7 @@ class Cascade(Drafter):
         """The combined drafter of the matrix."""
         return Horizontal(self._stages(0), greedy=self.reviewers == GREEDY)
 
-    def _reviewed(self, row: int) -> Drafter:
+    def _make_reviewed_drafter(self, row: int) -> Drafter:
         """The drafter below the reviewer of a row other than the first."""
         if self.branches > 1 and self.matrix[row][-1]:
             return self._tree(self.matrix[row][-1])
@@ -96,7 +96,9 @@ class Cascade(Drafter):
             return DRAFTERS[name].cls(length=tokens)
         lenient = self.lenience and Lenient(self.lenience, relative=True)
         rule = lenient or SpeculativeSampling()
-        return ReviewedDrafter(name, self._reviewed(column + 1), rule, self._lag(column))
+        return ReviewedDrafter(
+            name, self._make_reviewed_drafter(column + 1), rule, self._lag(column)
+        )
 
     def _tree(self, levels: int) -> Drafter:
         if self.drafters[-1] == "prompt_lookup":

@@ -136,7 +136,7 @@ class OnTarget(Proposer):
         features = features[:, : self.lag].astype(memory.features.dtype)
         return TargetStates(features, outcome.context.length - 1)
 
-    def absorbed(self, env: Env, caches: Caches, memory: TargetStates) -> Cache:
+    def absorb_states(self, env: Env, caches: Caches, memory: TargetStates) -> Cache:
         """Adds the target's states of the last round to the model's cache."""
         model, own = env[self.model], self._feature_drafter(env)
         return own.absorb(model.params, caches[self.model], memory.features, memory.slot)

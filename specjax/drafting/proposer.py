@@ -303,7 +303,7 @@ class Proposer(Drafter):
         """Number of distributions needed level by level, beginning with the text's."""
         if not self.shape:
             return (1,) * self.depth
-        return 1, *(len(self.shape.fed(depth)) for depth in range(self.shape.levels - 1))
+        return 1, *(len(self.shape.list_fed_nodes(depth)) for depth in range(self.shape.levels - 1))
 
     @property
     def single_call(self) -> bool:

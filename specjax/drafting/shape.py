@@ -65,7 +65,7 @@ class Shape:
         """The path from the root to the node."""
         return (*self.path(self.parents[node]), node) if node >= 0 else ()
 
-    def fed(self, depth: int) -> tuple[int, ...]:
+    def list_fed_nodes(self, depth: int) -> tuple[int, ...]:
         """The nodes of a level that have children."""
         return tuple(node for node in self.inner if self.depths[node] == depth)
 

@@ -58,7 +58,7 @@ def convert(name: str | Path, folder: str | Path) -> None:
     torch = _torch()
     path = locate(name, (PICKLED, medusa.PICKLED, *SMALL_FILES))
     heads = path / medusa.PICKLED
-    files = [] if heads.exists() else _pickled(path)
+    files = [] if heads.exists() else _list_pickled_files(path)
     with replacing_directory(Path(folder)) as partial:
         for pattern in SMALL_FILES:
             for file in path.glob(pattern):
@@ -133,7 +133,7 @@ def _torch() -> Any:
     return torch
 
 
-def _pickled(path: Path) -> list[Path]:
+def _list_pickled_files(path: Path) -> list[Path]:
     """The PyTorch files of a checkpoint: a single one, or the shards of its index."""
     if (path / PICKLED_SINGLE).exists():
         return [path / PICKLED_SINGLE]

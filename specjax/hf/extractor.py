@@ -42,14 +42,14 @@ class Extractor:
         """
         where, given = _read(where, prompt)
         if given.ndim == 2:
-            return self._checked(where, given).T
+            return self._check_features(where, given).T
         most = self.features.n_samples
         if not 0 < given.size <= most:
             raise UserError(
                 f"{where} has {given.size / RATE:.2f} seconds; it must have more than 0 and at most"
                 f" {most / RATE:g}, as longer audio is not cut; specjax.transcribe takes any length"
             )
-        return self._extracted(given)
+        return self._extract_features(given)
 
     def whole(self, where: str, prompt: Any) -> np.ndarray:
         """Input features of audio of any length [N, M], N at least the P frames of a window.
@@ -59,18 +59,18 @@ class Extractor:
         """
         where, given = _read(where, prompt)
         if given.ndim == 2:
-            return self._checked(where, given, longer=True).T
+            return self._check_features(where, given, longer=True).T
         if not given.size:
             raise UserError(f"{where} has 0 seconds; it must have more than 0")
         if given.size <= self.features.n_samples:
-            return self._extracted(given)
-        return self._extracted(given, truncation=False, padding="longest")
+            return self._extract_features(given)
+        return self._extract_features(given, truncation=False, padding="longest")
 
-    def _extracted(self, waveform: np.ndarray, **settings: Any) -> np.ndarray:
+    def _extract_features(self, waveform: np.ndarray, **settings: Any) -> np.ndarray:
         made = self.features(waveform, sampling_rate=RATE, return_tensors="np", **settings)
         return np.asarray(made["input_features"][0], np.float32).T
 
-    def _checked(self, where: str, given: np.ndarray, *, longer: bool = False) -> np.ndarray:
+    def _check_features(self, where: str, given: np.ndarray, *, longer: bool = False) -> np.ndarray:
         """Checks given features [M, P], in the layout of the extractor."""
         (width, count), shape = given.shape, (self.frames.width, self.frames.count)
         if width != shape[0] or count < shape[1] or (count > shape[1] and not longer):

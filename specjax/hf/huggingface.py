@@ -355,7 +355,7 @@ def save(
         shape = config_to_save(family, model.config, original_config or {}, fields, dtype)
         (partial / CONFIG_FILE).write_text(json.dumps(shape, indent=2), "utf-8")
         (partial / GENERATION_FILE).write_text(json.dumps(fields, indent=2), "utf-8")
-        tensors |= family.repeated(model.config, tensors)
+        tensors |= family.repeat_tensors(model.config, tensors)
         save_file(tensors, partial / SINGLE, metadata={"format": "pt"})
         if tokenizer is not None:
             tokenizer.save_pretrained(partial)

@@ -38,7 +38,7 @@ def config_to_save(
     that of the weights. A field keeps the name that it has in `original`. Where patching does not
     give the model's shape, all fields but those that transformers does not declare are generated.
     """
-    generated = _written(family, config)
+    generated = _convert_to_json(family, config)
     if original.get("model_type") != generated.get("model_type"):
         return generated
     fields = dict(original)
@@ -50,11 +50,11 @@ def config_to_save(
             read = family.config_from_hf(fields, {**generation}, config.dtype)
         except ValueError:
             break
-        described = _written(family, read)
+        described = _convert_to_json(family, read)
         if described == generated:
             return fields
-        fields = _patched(fields, described, generated, family.schema.aliases)
-    return _undeclared(family.schema, original) | generated
+        fields = _patch_fields(fields, described, generated, family.schema.aliases)
+    return _select_undeclared(family.schema, original) | generated
 
 
 def floating_dtype(tensors: Iterable[np.ndarray]) -> str:
@@ -63,7 +63,7 @@ def floating_dtype(tensors: Iterable[np.ndarray]) -> str:
     return jnp.result_type(*dtypes).name
 
 
-def _written(family: Family, config: Any) -> dict[str, Any]:
+def _convert_to_json(family: Family, config: Any) -> dict[str, Any]:
     """A shape's fields as they are read back from JSON."""
     return json.loads(json.dumps(family.config_to_hf(config)[0]))
 
@@ -84,7 +84,7 @@ def _as_stored(fields: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     return made
 
 
-def _patched(
+def _patch_fields(
     fields: Mapping[str, Any],
     described: Mapping[str, Any],
     generated: Mapping[str, Any],
@@ -101,13 +101,13 @@ def _patched(
             if after is _ABSENT:
                 made.pop(written, None)
             elif _is_config(before) and _is_config(after) and isinstance(fields.get(written), dict):
-                made[written] = _patched(fields[written], before, after, {})
+                made[written] = _patch_fields(fields[written], before, after, {})
             else:
                 made[written] = after
     return made
 
 
-def _undeclared(schema: Schema, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _select_undeclared(schema: Schema, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that neither the family reads nor transformers declares."""
     declared = {
         *schema.fields, *schema.aliases, *schema.harmless, *schema.declaration.defaults, *GENERATION

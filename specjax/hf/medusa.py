@@ -67,7 +67,7 @@ def load(name: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
       UserError: when a file or a tensor is missing, is no safetensors or has another shape.
     """
     with note_ignored(f"heads {str(name)!r}"):
-        path, heads, places = _described(name)
+        path, heads, places = _read_description(name)
     named = names(heads)
     shapes = flat_shapes(get_parameter_shapes(heads))
     params = read_params(path, places, named, shapes, dtype)
@@ -81,7 +81,7 @@ def shapes(name: str | Path, dtype: Any = jnp.float32) -> LoadedHeads:
     Raises:
       UserError: when a file or the first head's tensors are missing or do not fit.
     """
-    _, heads, _ = _described(name)
+    _, heads, _ = _read_description(name)
     tree = get_parameter_shapes(heads)
     return LoadedHeads(
         heads, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), tree)
@@ -126,7 +126,7 @@ def target_of(name: str | Path) -> str:
     return _words(locate(name, [CONFIG_FILE]))["base_model_name_or_path"] or ""
 
 
-def _described(name: str | Path) -> tuple[Path, ResidualHeads, dict[str, Place]]:
+def _read_description(name: str | Path) -> tuple[Path, ResidualHeads, dict[str, Place]]:
     """The directory, the shape of the heads in it and the places of all tensors.
 
     Widths are those of the first head's tensors. There may be more heads than `config.json` counts:

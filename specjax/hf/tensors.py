@@ -71,7 +71,7 @@ def tensor_places(path: Path, family: Family, name: str | None = None) -> dict[s
         places = {tensor: Place(path / file, tensor) for tensor, file in _index(path).items()}
     else:
         raise UserError(_no_weights(path, name or str(path)))
-    places = {family.named(tensor): place for tensor, place in places.items()}
+    places = {family.rename_tensor(tensor): place for tensor, place in places.items()}
     if any(name.startswith(family.prefix) for name in places):
         return places
     return {n if n == family.output else family.prefix + n: place for n, place in places.items()}
@@ -181,7 +181,7 @@ def refuse_extra(
     if extra:
         raise UserError(
             f"checkpoint {str(path)!r} has the tensor {_in_file(path, extra[0])!r} ({len(extra)} in"
-            f" all), for which the model described by {_described_by(path)} has no place"
+            f" all), for which the model described by {_name_description(path)} has no place"
         )
 
 
@@ -190,7 +190,7 @@ def _in_file(path: Path, name: str) -> str:
     return own_name(path, name) if is_gguf(path) else name
 
 
-def _described_by(path: Path) -> str:
+def _name_description(path: Path) -> str:
     """The file that describes the shapes of a checkpoint's tensors."""
     return "its metadata" if is_gguf(path) else "config.json"
 
@@ -236,7 +236,7 @@ class _Tensor:
         if in_file != expected:
             raise UserError(
                 f"tensor {_in_file(place.file, place.name)!r} of {path!r} has shape {in_file},"
-                f" {_described_by(place.file)} requires {expected}"
+                f" {_name_description(place.file)} requires {expected}"
             )
 
     def read(self, index: tuple[slice, ...], dtype: np.dtype) -> np.ndarray:

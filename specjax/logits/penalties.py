@@ -90,7 +90,7 @@ class RepetitionPenalty(LogitsProcessor):
     def adjust(self, logits: jax.Array, positions: Positions, rows: jax.Array) -> jax.Array:
         penalty = positions.context.options.numbers[self.repetition_penalty]
 
-        def penalized(logits: jax.Array) -> jax.Array:
+        def penalize(logits: jax.Array) -> jax.Array:
             return jnp.where(logits < 0, logits * penalty, logits / penalty)
 
         drafted = positions.drafted
@@ -98,8 +98,8 @@ class RepetitionPenalty(LogitsProcessor):
         index = jnp.where(drafted >= 0, drafted, logits.shape[-1])
         row, place = jnp.arange(len(logits))[:, None, None], jnp.arange(logits.shape[1])[:, None]
         # From the original logits: a token counts once, however often it occurs in the text.
-        once = jnp.where(rows[:, None], penalized(logits), logits)
-        return once.at[row, place, index].set(penalized(again), mode="drop")
+        once = jnp.where(rows[:, None], penalize(logits), logits)
+        return once.at[row, place, index].set(penalize(again), mode="drop")
 
 
 def find_followers(text: jax.Array, length: jax.Array, last: jax.Array) -> jax.Array:

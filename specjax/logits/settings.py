@@ -79,7 +79,7 @@ def apply_settings(
                 _check_tokens(name, part.tokens(value), model)
             if isinstance(part, Guidance):
                 part.check(model)
-            numbers |= {name: _traced(number) for name, number in traced.items()}
+            numbers |= {name: _make_traced(number) for name, number in traced.items()}
         made = _sort_processors(parts, beams)
         bound = tuple(one.bind_model(model, tuple(made)) for one in made)
         stops = [_stops(p, model, tokenizer) for p in parts if isinstance(p, StopStrings)]
@@ -116,5 +116,5 @@ def _stops(part: StopStrings, model: LanguageModel, tokenizer: Any) -> Stops:
     return part.stops(pieces(tokenizer), model.info.vocab_size)
 
 
-def _traced(number: Number) -> jax.Array:
+def _make_traced(number: Number) -> jax.Array:
     return jnp.int32(number) if isinstance(number, int) else jnp.float32(number)

@@ -52,7 +52,10 @@ def _call_often(
         output, cache = _call(model, params[call.model], caches[call.model], call, token)
         # Stays inside the buffer; the position does not change the cost of masked attention.
         cache = cache.replace(length=jnp.minimum(cache.length, capacity - 2 * call.tokens))
-        return _chosen(output, settings, fold_keys(keys, index)), {**caches, call.model: cache}
+        return _choose_token(output, settings, fold_keys(keys, index)), {
+            **caches,
+            call.model: cache,
+        }
 
     def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         index, rest = carry[0], carry[1:]
@@ -98,7 +101,7 @@ def _call(
     return result, cache
 
 
-def _chosen(logits: jax.Array, settings: Sampling, keys: jax.Array) -> jax.Array:
+def _choose_token(logits: jax.Array, settings: Sampling, keys: jax.Array) -> jax.Array:
     """A token [B, 1] that depends on every position of logits [B, A, V]."""
     if settings.greedy:
         return jnp.max(argmax(logits), axis=1, keepdims=True)

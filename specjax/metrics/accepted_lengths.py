@@ -141,7 +141,9 @@ def request_figures(
         ),
         "verify_rate": _ratio(tokens, (requests.drafted + rounds) * drafted, drawn),
         "tokens_per_second": float(own.mean()) if own is not None and len(own) else None,
-        "speedup": _unknown() if own is None or other is None else _ratio(own, other, drawn),
+        "speedup": _make_unknown_figure()
+        if own is None or other is None
+        else _ratio(own, other, drawn),
     }
 
 
@@ -170,10 +172,10 @@ def _lengths(
 def _ratio(above: np.ndarray, below: np.ndarray, drawn: np.ndarray | None) -> Figure:
     """Σ above / Σ below [U], its interval over the samples in which Σ below is not 0."""
     if not below.sum():
-        return _unknown()
+        return _make_unknown_figure()
     value = float(above.sum() / below.sum())
     if drawn is None:
-        return _unknown() | {"value": value}
+        return _make_unknown_figure() | {"value": value}
     totals = drawn @ below
     low, high = interval((drawn @ above)[totals > 0] / totals[totals > 0])
     return {"value": value, "low": low, "high": high}
@@ -184,5 +186,5 @@ def _divide(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return np.divide(above, below, out=np.zeros(len(above)), where=below > 0)
 
 
-def _unknown() -> Figure:
+def _make_unknown_figure() -> Figure:
     return {"value": None, "low": None, "high": None}

@@ -54,10 +54,10 @@ def replaced_tokens(generations: Sequence[tuple[Generation, int]]) -> int:
 
     From the first `rows` rows of every (generation with host arrays, rows).
     """
-    return sum(_replaced(generation, rows) for generation, rows in generations)
+    return sum(_count_replaced(generation, rows) for generation, rows in generations)
 
 
-def _replaced(generation: Generation, count: int) -> int:
+def _count_replaced(generation: Generation, count: int) -> int:
     trace, tokens = generation.trace, np.asarray(generation.tokens)
     accepted, committed = np.asarray(trace.accepted), np.asarray(trace.committed)
     rows, rounds = np.nonzero(accepted[:count] < np.asarray(trace.drafted)[:count])

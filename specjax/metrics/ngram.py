@@ -50,11 +50,11 @@ def _bigram_log_probs(table: Table, previous: np.ndarray, following: np.ndarray)
     size = max(1, min(previous.size, LAW_ENTRIES // table["unigram"].shape[0]))
     padding = -previous.size % size  # one shape, one program
     pairs = np.pad([previous, following], ((0, 0), (0, padding))).reshape(2, -1, size)
-    chunks = [_picked(table, *chunk) for chunk in pairs.swapaxes(0, 1)]
+    chunks = [_pick_log_probs(table, *chunk) for chunk in pairs.swapaxes(0, 1)]
     return np.concatenate(chunks)[: previous.size].astype(np.float64)
 
 
 @jax.jit
-def _picked(table: Table, previous: jax.Array, following: jax.Array) -> jax.Array:
+def _pick_log_probs(table: Table, previous: jax.Array, following: jax.Array) -> jax.Array:
     distribution = bigram_logits(table, previous)
     return jnp.take_along_axis(distribution, following[:, None], axis=1)[:, 0]

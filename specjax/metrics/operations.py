@@ -92,8 +92,8 @@ def part_shape(model: LanguageModel, call: Call) -> TransformerShape:
     """The shape of the layers of a model that run in a call."""
     shape = transformer_shape(model)
     if call.read_out:
-        return shape.between(0, 0)
-    return shape.between(call.resume_from, call.exit or shape.layers)
+        return shape.slice_layers(0, 0)
+    return shape.slice_layers(call.resume_from, call.exit or shape.layers)
 
 
 def target_calls(shape: TransformerShape, rounds: Rounds, prompt: np.ndarray) -> Operations:
@@ -130,7 +130,7 @@ def calm_calls(
     for ran in np.unique(layers).tolist():
         here = layers == ran
         source = _source(shape, prompt[rows[here]])
-        part = shape.between(0, ran)
+        part = shape.slice_layers(0, ran)
         calls = decoder_call(part, 1, cached[here], source)
         looks = min(ran, shape.layers - 1) * heads
         above = propagation(shape) * (shape.layers - ran)

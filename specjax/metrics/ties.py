@@ -77,14 +77,14 @@ def logits_at(model: LanguageModel, params: Params, where: Divergence) -> np.nda
         return np.asarray(guide_logits(own, free, target.scale))[: model.info.vocab_size]
     head = where.head or model.info.first_prefix
     text = [*(head or where.prompt), *where.shared]
-    batch = {"inputs": _padded(text), "length": jnp.array([len(text)])}
+    batch = {"inputs": _pad_tokens(text), "length": jnp.array([len(text)])}
     if head:
-        prompt = jnp.asarray(where.prompt)[None] if model.info.frames else _padded(where.prompt)
+        prompt = jnp.asarray(where.prompt)[None] if model.info.frames else _pad_tokens(where.prompt)
         batch |= {"prompt": prompt, "prompt_length": jnp.array([len(where.prompt)])}
     return processes.whole(_logits(model, params, batch, jnp.int32(len(text) - 1)))
 
 
-def _padded(tokens: Prompt) -> jax.Array:
+def _pad_tokens(tokens: Prompt) -> jax.Array:
     return jnp.array([[*tokens, *[0] * (-len(tokens) % WIDTH)]], jnp.int32)
 
 

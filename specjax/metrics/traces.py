@@ -76,7 +76,7 @@ class Rounds:
 def collect_rounds(generations: Sequence[tuple[Generation, int]]) -> Rounds:
     """The records of the first `rows` rows of every (generation with host arrays, rows)."""
 
-    def joined(field: str) -> np.ndarray:
+    def join_field(field: str) -> np.ndarray:
         return np.concatenate([np.asarray(getattr(g.trace, field))[:n] for g, n in generations])
 
     def column(name: str) -> np.ndarray | None:
@@ -85,15 +85,15 @@ def collect_rounds(generations: Sequence[tuple[Generation, int]]) -> Rounds:
         return np.concatenate([np.asarray(g.trace.column(name))[:n] for g, n in generations])
 
     names = generations[0][0].trace.calls
-    stops = joined("stops").sum(axis=0)
+    stops = join_field("stops").sum(axis=0)
     return Rounds(
         begin=np.concatenate([np.asarray(g.begin)[:n] for g, n in generations]),
-        width=joined("width"),
-        drafted=joined("drafted"),
-        accepted=joined("accepted"),
-        committed=joined("committed"),
-        reviewed=joined("reviewed"),
-        overlap=joined("overlap").astype(np.float64),
+        width=join_field("width"),
+        drafted=join_field("drafted"),
+        accepted=join_field("accepted"),
+        committed=join_field("committed"),
+        reviewed=join_field("reviewed"),
+        overlap=join_field("overlap").astype(np.float64),
         calls={
             name: np.concatenate([np.asarray(g.trace.calls[name])[:n] for g, n in generations])
             for name in names

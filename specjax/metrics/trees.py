@@ -52,8 +52,8 @@ def _rounds(generation: Generation, rows: int) -> tuple[Any, ...]:
     row, turn = np.nonzero(committed)
     first, accepted = begin[row, turn], np.asarray(trace.accepted)[row, turn]
 
-    def written(place: int) -> np.ndarray:
+    def get_written_token(place: int) -> np.ndarray:
         return tokens[row, np.minimum(first + place, tokens.shape[1] - 1)][:, None]
 
     ended = accepted == committed[row, turn]
-    return accepted, ended, np.asarray(trace.proposed)[row, turn], written
+    return accepted, ended, np.asarray(trace.proposed)[row, turn], get_written_token

@@ -57,11 +57,11 @@ def _multiply_arrays(rows: Float[Array, "N D"], w: Float[Array, "D F"]) -> Float
     if len(rows) not in FEW_ROWS or w.size < LARGE:
         return rows @ w
 
-    def unpacked(rows: jax.Array, w: jax.Array) -> jax.Array:
+    def multiply_unpacked(rows: jax.Array, w: jax.Array) -> jax.Array:
         transposed = jax.lax.optimization_barrier(rows.T)
         return jax.lax.dot_general(transposed, w, (((0,), (0,)), ((), ())))
 
-    return jax.lax.platform_dependent(rows, w, cpu=unpacked, default=jnp.matmul)
+    return jax.lax.platform_dependent(rows, w, cpu=multiply_unpacked, default=jnp.matmul)
 
 
 class Dense(nn.Module):
@@ -108,12 +108,12 @@ def compute_tied_logits(
     def table_first(table: jax.Array, x: jax.Array) -> jax.Array:
         return jnp.moveaxis(jnp.einsum("vd,...d->v...", table, x), 0, -1).astype(jnp.float32)
 
-    def summed_in_float32(table: jax.Array, x: jax.Array) -> jax.Array:
+    def sum_in_float32(table: jax.Array, x: jax.Array) -> jax.Array:
         return jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32)
 
     if x.dtype != jnp.bfloat16:
         return table_first(table, x)
-    return jax.lax.platform_dependent(table, x, cpu=summed_in_float32, default=table_first)
+    return jax.lax.platform_dependent(table, x, cpu=sum_in_float32, default=table_first)
 
 
 class RMSNorm(nn.Module):

@@ -198,14 +198,14 @@ def placement(mesh: jax.sharding.Mesh, ways: int = 0, fully_sharded: bool = Fals
                 spec = full_spec(where, shape, model, mesh.shape[DATA], size)
             else:
                 spec = split_spec(where, shape, model, size) if axes else PartitionSpec()
-            return NamedSharding(mesh, named(spec, axes))
+            return NamedSharding(mesh, replace_model_axis(spec, axes))
 
         return where_to
 
     return of_model
 
 
-def named(spec: PartitionSpec, axes: tuple[str, ...]) -> PartitionSpec:
+def replace_model_axis(spec: PartitionSpec, axes: tuple[str, ...]) -> PartitionSpec:
     """The spec with `model` replaced by the mesh's axes."""
     if axes == (MODEL,):
         return spec

@@ -134,7 +134,11 @@ def exact(strategies: Strategies, examples: int) -> tuple[str, list[str]]:
     lossy = [name for name in drafting if not strategies[name]["lossless"]]
     greedy = {n: strategies[n] for n in kept if not is_sampled(strategies[n])}
     drawn = [n for n in kept if is_sampled(strategies[n])]
-    said = [*_same(greedy, examples), *_different(greedy, examples), *_drawn(drawn)]
+    said = [
+        *_same(greedy, examples),
+        *_describe_differences(greedy, examples),
+        *_describe_sampled(drawn),
+    ]
     said += [_lossy(strategies, name) for name in lossy[:MOST]]
     if len(lossy) > MOST:
         said.append(f"The table has {len(lossy) - MOST} more lossy strategies.")
@@ -169,7 +173,7 @@ def _same(greedy: Strategies, examples: int) -> list[str]:
     return [f"{names(same, MOST)} gave the target's own tokens in all {examples} examples."]
 
 
-def _different(greedy: Strategies, examples: int) -> list[str]:
+def _describe_differences(greedy: Strategies, examples: int) -> list[str]:
     said = []
     for name, entry in greedy.items():
         count, ties = _differing(entry, examples)
@@ -189,7 +193,7 @@ def _ties(count: int, ties: int) -> str:
     )
 
 
-def _drawn(drawn: Sequence[str]) -> list[str]:
+def _describe_sampled(drawn: Sequence[str]) -> list[str]:
     if not drawn:
         return []
     verb, whose = ("draws", "its") if len(drawn) == 1 else ("draw", "their")

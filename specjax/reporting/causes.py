@@ -120,11 +120,16 @@ def why_not_faster(strategies: Strategies) -> tuple[str, list[str]]:
     name = next((name for name in others if strategies[name]["lossless"]), others[0])
     entry = strategies[name]
     gains = what_if(entry, strategies.get(baseline(entry)))
-    said = [_accepted(name, entry), *_round(entry), *_shares(entry), *_predicted(entry)]
+    said = [
+        _describe_acceptance(name, entry),
+        *_round(entry),
+        *_shares(entry),
+        *_describe_prediction(entry),
+    ]
     return _short(entry, gains), [*said, *_help(gains, entry["speedup"])]
 
 
-def _accepted(name: str, entry: Mapping[str, Any]) -> str:
+def _describe_acceptance(name: str, entry: Mapping[str, Any]) -> str:
     if not entry["tokens_per_target_call"]:
         return f"`{name}`, the strategy explained here, never called the target."
     given = f"a call of the target gives {entry['tokens_per_target_call']:.2f} tokens instead of 1"
@@ -179,7 +184,7 @@ def _shares(entry: Mapping[str, Any]) -> list[str]:
     return [f"Its time goes by {', '.join(shares)}."] if shares else []
 
 
-def _predicted(entry: Mapping[str, Any]) -> list[str]:
+def _describe_prediction(entry: Mapping[str, Any]) -> list[str]:
     """Compares prediction and measurement, and says how rounds were priced."""
     predicted = entry.get("predicted") or {}
     error, expected = predicted.get("error_percent"), predicted.get("with_v")
@@ -210,7 +215,7 @@ def what_if(entry: Mapping[str, Any], base: Mapping[str, Any] | None) -> dict[st
     parts = _parts(entry)
     total = sum(parts.values())
     saved = {
-        "drafts": _dropped(entry) * (total - parts.get("fixed", 0.0)),
+        "drafts": _compute_dropped_share(entry) * (total - parts.get("fixed", 0.0)),
         "checks": _widths(entry, base) * parts.get("target", 0.0),
         "drafter": parts.get("drafter", 0.0),
         "rest": parts.get("rest", 0.0),
@@ -226,7 +231,7 @@ def what_if(entry: Mapping[str, Any], base: Mapping[str, Any] | None) -> dict[st
     return dict(sorted(gains.items(), key=lambda gain: -gain[1]))
 
 
-def _dropped(entry: Mapping[str, Any]) -> float:
+def _compute_dropped_share(entry: Mapping[str, Any]) -> float:
     """Share of the rounds that only exist because drafted tokens were rejected."""
     dropped = (entry.get("handovers") or {}).get("dropped") or 0
     return dropped / (entry["tokens"] + dropped)

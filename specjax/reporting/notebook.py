@@ -60,13 +60,13 @@ def side_by_side(texts: Sequence[Mapping[str, Any]]) -> str:
     colors = choose_writer_colors(texts)
     blocks = [render_legend(colors)]
     for source in dict.fromkeys(text["source"] for text in texts):
-        own = (_written(text, colors) for text in texts if text["source"] == source)
+        own = (_render_text(text, colors) for text in texts if text["source"] == source)
         blocks.append(f"<p class='source' dir='auto'>{html.escape(source)}</p>")
         blocks.append(f"<div class='texts'>{''.join(own)}</div>")
     return "".join(blocks)
 
 
-def _written(text: Mapping[str, Any], colors: Mapping[str, str]) -> str:
+def _render_text(text: Mapping[str, Any], colors: Mapping[str, str]) -> str:
     """One strategy's tokens under its name and counts."""
     shown = pieces(text["rounds"])
     kept, rounds = sum(piece.accepted for piece in shown), len(text["rounds"])

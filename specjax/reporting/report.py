@@ -66,7 +66,7 @@ def write_comparison(
     `about` is plain text, a paragraph for each line.
     """
     name, figure = plot
-    drawn = Plots(workdir / PLOTS).shown(name, figure, _ALT, _CAPTION)
+    drawn = Plots(workdir / PLOTS).render_figure(name, figure, _ALT, _CAPTION)
     shown = page.table("Strategies of each run", table.head, table.rows)
     lead = "".join(map(page.paragraph, about.splitlines()))
     sections = [Section("comparison", "Comparison", drawn + shown)]

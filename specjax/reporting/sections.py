@@ -34,7 +34,7 @@ class Plots:
 
     folder: Path
 
-    def shown(self, name: str, figure: Figure | None, alt: str, caption: str) -> str:
+    def render_figure(self, name: str, figure: Figure | None, alt: str, caption: str) -> str:
         """Markup of a figure; empty without one."""
         if not figure:
             return ""
@@ -54,7 +54,7 @@ def _speed(results: Results, plots: Plots) -> str:
 
 
 def _quality(results: Results, plots: Plots) -> str:
-    return plots.shown(
+    return plots.render_figure(
         "quality",
         speed.quality_against_latency(results["strategies"]),
         "Scatter plot: quality of every strategy against its milliseconds per token.",
@@ -64,19 +64,19 @@ def _quality(results: Results, plots: Plots) -> str:
 
 def _prediction(results: Results, plots: Plots) -> str:
     strategies = results["strategies"]
-    plot = plots.shown(
+    plot = plots.render_figure(
         "prediction",
         speed.predicted_against_measured(strategies),
         "Scatter plot: measured speedup of every strategy against the predicted one, with the"
         " diagonal and a band of 15% around it.",
         "Predictions are E[tokens per round] over the cost of a round in steps of the target,"
-        f" without the fixed cost per batch. {_priced(strategies)} Theorem 3.8 of Leviathan et al."
-        " takes v as 1.",
+        f" without the fixed cost per batch. {_describe_pricing(strategies)} Theorem 3.8 of"
+        " Leviathan et al. takes v as 1.",
     )
     return plot + tables.prediction_table(strategies) + tables.improvement_table(strategies)
 
 
-def _priced(strategies: Mapping[str, Any]) -> str:
+def _describe_pricing(strategies: Mapping[str, Any]) -> str:
     """Describes how the rounds of a run were priced."""
     ways = {(entry.get("predicted") or {}).get("priced") for entry in strategies.values()}
     if IN_PLACE in ways:
@@ -89,14 +89,14 @@ def _priced(strategies: Mapping[str, Any]) -> str:
 
 def _acceptance(results: Results, plots: Plots) -> str:
     strategies = results["strategies"]
-    by_position = plots.shown(
+    by_position = plots.render_figure(
         "acceptance",
         acceptance.by_position(strategies),
         "Acceptance rate of every draft position with error bars, one series per strategy.",
         "Accepted over tested drafts; bars are 95% Wilson intervals. A position is tested when"
         " all before it were accepted.",
     )
-    along_text = plots.shown(
+    along_text = plots.render_figure(
         "along_text",
         acceptance.along_text(strategies),
         "Overlap of target and drafter along the output, one line per strategy.",
@@ -107,7 +107,7 @@ def _acceptance(results: Results, plots: Plots) -> str:
 
 def _rounds(results: Results, plots: Plots) -> str:
     strategies = results["strategies"]
-    plot = plots.shown(
+    plot = plots.render_figure(
         "rounds",
         acceptance.tokens_per_round(strategies),
         "Stacked bars: shares of rounds that gave one token, two tokens and so on.",
@@ -151,7 +151,7 @@ def _tokens(results: Results, plots: Plots) -> str:
 
 def _time(results: Results, plots: Plots) -> str:
     strategies = results["strategies"]
-    plot = plots.shown(
+    plot = plots.render_figure(
         "time",
         speed.time_bars(strategies),
         "Stacked bars: time per token in the drafter, the target, fixed costs and the rest,"
@@ -165,7 +165,7 @@ def _time(results: Results, plots: Plots) -> str:
 
 def _operations(results: Results, plots: Plots) -> str:
     strategies = results["strategies"]
-    plot = plots.shown(
+    plot = plots.render_figure(
         "operations",
         operations.operation_bars(strategies),
         "Three panels of bars: arithmetic, memory operations and intensity of every strategy"
@@ -177,7 +177,7 @@ def _operations(results: Results, plots: Plots) -> str:
 
 
 def _roofline(results: Results, plots: Plots) -> str:
-    plot = plots.shown(
+    plot = plots.render_figure(
         "roofline",
         operations.roofline(results),
         "Measured one-token steps compared with the bandwidth bound, and strategies under"

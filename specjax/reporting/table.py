@@ -99,7 +99,7 @@ def predictions(strategies: Mapping[str, Mapping[str, Any]]) -> str:
     return align_columns(head, rows)
 
 
-def handed_over(strategies: Mapping[str, Mapping[str, Any]]) -> str:
+def handover_table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
     """Calls of large and small models, rollbacks and dropped drafts.
 
     See docs/methods/bild.md, "Counters".

@@ -223,7 +223,7 @@ def _write_manifest(path: Path) -> None:
 def _keep_others(old: Path, new: Path, own: set[str]) -> None:
     """Links other files and folders of `old` into `new`."""
 
-    def passed_over(folder: str, names: list[str]) -> list[str]:
+    def list_ignored(folder: str, names: list[str]) -> list[str]:
         inside = Path(folder).relative_to(old)
         return [name for name in names if (inside / name).as_posix() in own]
 
@@ -237,7 +237,7 @@ def _keep_others(old: Path, new: Path, own: set[str]) -> None:
             shutil.copy2(source, target)
 
     shutil.copytree(
-        old, new, symlinks=True, ignore=passed_over, copy_function=link, dirs_exist_ok=True
+        old, new, symlinks=True, ignore=list_ignored, copy_function=link, dirs_exist_ok=True
     )
 
 

@@ -63,14 +63,16 @@ def side_by_side(compilers: Mapping[Name, Callable[[], Any]]) -> Iterator[tuple[
     other.
     """
 
-    def taken(compile_one: Callable[[], Any]) -> float:
+    def measure_seconds(compile_one: Callable[[], Any]) -> float:
         start = time.perf_counter()
         compile_one()
         return time.perf_counter() - start
 
     workers = 1 if processes.has_several() else os.cpu_count()
     with ThreadPoolExecutor(workers) as pool:
-        running = {pool.submit(taken, compiler): name for name, compiler in compilers.items()}
+        running = {
+            pool.submit(measure_seconds, compiler): name for name, compiler in compilers.items()
+        }
         try:
             for done in as_completed(running):
                 yield running[done], done.result()

@@ -51,18 +51,19 @@ class Fit:
             raise ValueError(f"baseline is True; it needs the objective {REINFORCE!r}")
 
 
-def expected(scores: jax.Array, rewards: jax.Array) -> jax.Array:
+def compute_expected_reward(scores: jax.Array, rewards: jax.Array) -> jax.Array:
     """Expected reward [B] of a policy with logits `scores` [B, k]."""
     return jnp.sum(jax.nn.softmax(scores) * rewards, axis=-1)
 
 
-def sampled(
+def compute_reinforce_objective(
     scores: jax.Array, rewards: jax.Array, weight: jax.Array, key: jax.Array, baseline: bool
 ) -> jax.Array:
     """The REINFORCE objective [B]: log pi(a) (r(a) - b) for one arm a ~ pi of each row.
 
-    The gradient is that of `expected` on average, with any b that does not depend on the row's own
-    arm: here 0, or the mean reward of the other rows. `weight` [B] is 0 for padding rows.
+    The gradient is that of `compute_expected_reward` on average, with any b that does not depend on
+    the row's own arm: here 0, or the mean reward of the other rows. `weight` [B] is 0 for padding
+    rows.
     """
     arm = jax.random.categorical(key, jax.lax.stop_gradient(scores))[:, None]
     gained = jnp.take_along_axis(rewards, arm, axis=1)[:, 0]
@@ -102,9 +103,9 @@ def _train(
     def objective(params: Params, rows: jax.Array, weight: jax.Array, key: jax.Array) -> jax.Array:
         scores, gains = logits(params, embeddings[rows]), rewards[rows]
         if settings.objective == EXACT:
-            value = expected(scores, gains)
+            value = compute_expected_reward(scores, gains)
         else:
-            value = sampled(scores, gains, weight, key, settings.baseline)
+            value = compute_reinforce_objective(scores, gains, weight, key, settings.baseline)
         return -jnp.sum(value * weight) / jnp.sum(weight)
 
     def step(carry: tuple, batch: tuple) -> tuple:

@@ -115,12 +115,12 @@ def load(folder: str | Path) -> tuple[Policy, Params]:
     folder = Path(folder)
     if not os.path.isfile(folder / SHAPE):
         raise UserError(f"policy {str(folder)!r} is not a folder with {SHAPE}")
-    policy = _parsed(folder / SHAPE)
+    policy = _parse_policy(folder / SHAPE)
     shapes = get_parameter_shapes(policy)
     return policy, load_tree(folder / WEIGHTS, shapes, "weights", SHAPE)
 
 
-def _parsed(file: Path) -> Policy:
+def _parse_policy(file: Path) -> Policy:
     content = read_json(file)
     try:
         fields = {**content, "arms": tuple(content["arms"]), "reward": Reward(**content["reward"])}

@@ -108,7 +108,7 @@ class TransformerShape:
         """Whether attention to the encoder has separate weights."""
         return self.cross and not self.merged
 
-    def between(self, begin: int, end: int) -> TransformerShape:
+    def slice_layers(self, begin: int, end: int) -> TransformerShape:
         """The shape with only the decoder layers `begin` (counted from 0) to `end` - 1."""
         return dataclasses.replace(self, layers=end - begin, mixtures=self.mixtures[begin:end])
 

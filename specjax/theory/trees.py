@@ -40,7 +40,7 @@ def expected_tokens(acceptance: ArrayLike, parents: Sequence[int]) -> float:
 
     Raises ValueError where the tree is deeper or wider than the table.
     """
-    table = _checked(acceptance)
+    table = _check_acceptance(acceptance)
     depths, ranks = compute_depths_and_ranks(parents)
     levels, width = (max(numbers, default=-1) + 1 for numbers in (depths, ranks))
     if levels > table.shape[0] or width > table.shape[1]:
@@ -61,7 +61,7 @@ def best(acceptance: ArrayLike, nodes: int) -> tuple[int, ...]:
     later siblings. Nodes that can never be accepted are left out.
     """
     nodes = int(count("nodes", nodes, least=1))
-    _, given = _program_table(_checked(acceptance), nodes)
+    _, given = _program_table(_check_acceptance(acceptance), nodes)
     return _parents(given, nodes)
 
 
@@ -76,10 +76,10 @@ def tree_improvement(
     `cost` is the time of the drafter's call for a level, one number or [F + 1] by the nodes that it
     feeds; `verification` that of the target's call, one number or [N + 1] by the nodes it reads.
     """
-    size, widest = len(parents), max(fed(parents), default=0)
+    size, widest = len(parents), max(count_fed_nodes(parents), default=0)
     calls = _by_count("cost", "nodes that are fed", cost, widest)
     reading = _by_count("verification", "nodes", verification, size)
-    time = sum(calls[count] for count in fed(parents)) + reading[size]
+    time = sum(calls[count] for count in count_fed_nodes(parents)) + reading[size]
     return expected_tokens(acceptance, parents) / float(positive("the time of a round", time))
 
 
@@ -99,7 +99,7 @@ def fastest_by_size(
     Considers the tree with the most tokens for each number of levels. Numbers of nodes without such
     a tree are left out, because trees have no nodes that can never be accepted.
     """
-    nodes, table = int(count("nodes", nodes, least=1)), _checked(acceptance)
+    nodes, table = int(count("nodes", nodes, least=1)), _check_acceptance(acceptance)
     found: dict[int, Fastest] = {}
     _by_count("cost", "nodes that are fed", cost, nodes // 2)  # every fed node has a child
     _by_count("verification", "nodes", verification, nodes)
@@ -115,7 +115,7 @@ def fastest_by_size(
     return [found[size] for size in sorted(found)]
 
 
-def fed(parents: Sequence[int]) -> tuple[int, ...]:
+def count_fed_nodes(parents: Sequence[int]) -> tuple[int, ...]:
     """The nodes that the drafter is fed in the call for each level: 0, then those with children."""
     depths, _ = compute_depths_and_ranks(parents)
     inner = [depths[node] for node in sorted(set(parents) - {-1})]
@@ -123,7 +123,7 @@ def fed(parents: Sequence[int]) -> tuple[int, ...]:
     return (0, *(inner.count(depth) for depth in range(levels - 1)))[:levels]
 
 
-def _checked(acceptance: ArrayLike) -> np.ndarray:
+def _check_acceptance(acceptance: ArrayLike) -> np.ndarray:
     table = probability("acceptance", acceptance)
     if table.ndim != 2 or not table.size:
         raise ValueError(f"acceptance has shape {table.shape}; it must be [levels, children]")

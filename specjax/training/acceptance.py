@@ -30,7 +30,9 @@ def overlap(p: jax.Array, logits: jax.Array) -> jax.Array:
     return jnp.sum(jnp.minimum(p, jax.nn.softmax(logits, axis=-1)), axis=-1)
 
 
-def measured(steps: Iterable[Step], apart: int = 1) -> dict[str, tuple[jax.Array, jax.Array]]:
+def measure_acceptance(
+    steps: Iterable[Step], apart: int = 1
+) -> dict[str, tuple[jax.Array, jax.Array]]:
     """Sum [] and count [] of every figure; needs the arrays of one step at a time.
 
     The next token of a draft is `apart` positions later: 1 if positions are those of tokens in the

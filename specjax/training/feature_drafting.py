@@ -44,7 +44,7 @@ class Step(struct.PyTreeNode):
     confidence: jax.Array | None = None  # [B, N] of a correction, that the token is accepted
 
     def measurable(self, ids: jax.Array) -> acceptance.Step:
-        """The step in the form of `acceptance.measured`; `ids` [U] can be drafted."""
+        """The step in the form of `acceptance.measure_acceptance`; `ids` [U] can be drafted."""
         hits = ids[argmax(self.logits)] == self.best
         return hits, acceptance.overlap(self.p, self.logits), self.mask
 
@@ -122,7 +122,7 @@ class FeatureDrafting(DivergenceFields, Objective[Drafter]):
         for weight, loss, step in zip(
             self._weights_of_places(model, steps, losses), losses, steps, strict=True
         ):
-            total += masked_sum(weight * (loss + self.added(step)), step.mask)
+            total += masked_sum(weight * (loss + self.compute_other_losses(step)), step.mask)
         return total, jnp.sum(steps[0].mask)
 
     def divergence_of(self, step: Step, logits: jax.Array) -> jax.Array:
@@ -130,7 +130,7 @@ class FeatureDrafting(DivergenceFields, Objective[Drafter]):
         words = self.arguments(step.labels, step.mask)
         return from_target(self.divergence, step.p, logits, **words)
 
-    def added(self, step: Step) -> jax.Array | float:
+    def compute_other_losses(self, step: Step) -> jax.Array | float:
         """Other losses [B, N] of a step."""
         return 0.0
 
@@ -150,12 +150,12 @@ class FeatureDrafting(DivergenceFields, Objective[Drafter]):
             weights = prefix_weights(accepted, masks, self.apart)
         return [weight / len(steps) for weight in weights]
 
-    def measured(
+    def measure(
         self, model: Drafter, params: Params, frozen: Frozen, batch: TrainingBatch
     ) -> dict[str, tuple[jax.Array, jax.Array]]:
         ids = frozen[TRUNK].params["ids"]
         steps = self.compute_steps(model, params, frozen, batch, None)
-        return acceptance.measured((step.measurable(ids) for step in steps), self.apart)
+        return acceptance.measure_acceptance((step.measurable(ids) for step in steps), self.apart)
 
 
 class TeacherOutputs(struct.PyTreeNode):

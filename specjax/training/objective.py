@@ -63,10 +63,10 @@ class Objective(abc.ABC, Generic[Model]):
         return ()
 
     def figures(self, model: Model) -> tuple[str, ...]:
-        """Names of the figures of `measured` other than the loss; larger is better."""
+        """Names of the figures of `measure` other than the loss; larger is better."""
         return ()
 
-    def measured(
+    def measure(
         self, model: Model, params: Params, frozen: Frozen, batch: TrainingBatch
     ) -> dict[str, tuple[jax.Array, jax.Array]]:
         """Sum [] and count [] of every figure on a batch."""

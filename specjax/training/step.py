@@ -124,7 +124,7 @@ def measure_batch(
 ) -> dict[str, tuple[jax.Array, jax.Array]]:
     """The objective's figures without dropout, as sums and counts."""
     models = whole_models(setup, params, frozen)
-    return setup.objective.measured(setup.computed, *models, batch)
+    return setup.objective.measure(setup.computed, *models, batch)
 
 
 @functools.partial(jax.jit, static_argnames="setup")

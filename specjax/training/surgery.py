@@ -31,7 +31,7 @@ def deepen(model: T5, params: Params, decoder_layers: int) -> tuple[T5, Params]:
         raise ValueError(f"decoder_layers is {decoder_layers}; the model already has {have}")
     grown = dict(params)
     for index in range(have, decoder_layers):
-        grown[f"decoder_{index}"] = _silent(params[f"decoder_{index % have}"])
+        grown[f"decoder_{index}"] = _silence_layer(params[f"decoder_{index % have}"])
     return deepen_shape(model, decoder_layers), grown
 
 
@@ -40,7 +40,7 @@ def deepen_shape(model: T5, decoder_layers: int) -> T5:
     return T5(dataclasses.replace(model.config, num_decoder_layers=decoder_layers))
 
 
-def _silent(layer: Params) -> Params:
+def _silence_layer(layer: Params) -> Params:
     """A layer that adds nothing to the residual stream."""
 
     def leaf(path: tuple[Any, ...], value: jax.Array) -> jax.Array:

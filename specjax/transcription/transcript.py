@@ -141,15 +141,15 @@ class _Reading:
         """
         made, left = [], rows
         for attempt, temperature in enumerate(self.fallback.temperatures):
-            batch, generation = self._decoded(left, size, seed, attempt, temperature)
+            batch, generation = self._decode_windows(left, size, seed, attempt, temperature)
             made.append((generation.replace(memory=()), len(left)))  # of the drafter, maybe large
             last = attempt == len(self.fallback.temperatures) - 1
-            left = self._judged(left, batch, generation, temperature, last)
+            left = self._judge_windows(left, batch, generation, temperature, last)
             if not left:
                 break
         return made
 
-    def _decoded(
+    def _decode_windows(
         self, rows: list[int], size: int, seed: int, attempt: int, temperature: float | None
     ) -> tuple[Batch, Generation]:
         """One decode of the windows of these audios."""
@@ -173,7 +173,7 @@ class _Reading:
         """The frames [N, M] of an audio's next window."""
         return self.audios[i][self.place[i] :][: self.frames.count]
 
-    def _judged(
+    def _judge_windows(
         self,
         rows: list[int],
         batch: Batch,
@@ -193,12 +193,12 @@ class _Reading:
             if repeat and not last:
                 again.append(i)
                 continue
-            self._went_on(i, texts[row], silent)
+            self._advance_audio(i, texts[row], silent)
             if self.previous:
                 self.previous.use(i, temperature is None or temperature < LOW)
         return again
 
-    def _went_on(self, i: int, tokens: list[int], silent: bool) -> None:
+    def _advance_audio(self, i: int, tokens: list[int], silent: bool) -> None:
         model, frames = self.generator.target.model, len(self._cut(i))
         said = tokens[:-1] if tokens and tokens[-1] in model.info.eos else tokens
         parts, passed = split(said, self.first, frames, self.frames.stride)

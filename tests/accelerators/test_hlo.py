@@ -134,7 +134,10 @@ def test_copies_name_what_they_copy_and_where() -> None:
         ("params['drafter']['kernel']", (8, 16), False),
         ("", (1, 2, 9, 4), True),
     }
-    assert (audit_program(TEXT).copied(False), audit_program(TEXT).copied(True)) == (256, 144)
+    assert (
+        audit_program(TEXT).count_copied_bytes(False),
+        audit_program(TEXT).count_copied_bytes(True),
+    ) == (256, 144)
 
 
 def test_collectives_of_a_round_are_counted() -> None:

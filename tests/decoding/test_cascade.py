@@ -178,11 +178,11 @@ def test_a_greedy_cascade_of_trees_says_what_the_target_says(nested, alone):
 class SaysTheFirstNodesLaws(ReviewedDrafter):
     """Wrong on purpose: hands on what follows the first nodes, whichever stood."""
 
-    def _handed_on(self, draft, reading, verdict, length, options):
+    def _make_passed_draft(self, draft, reading, verdict, length, options):
         handed = draft, reading, verdict, length, options
         first = jnp.broadcast_to(jnp.arange(draft.width), verdict.path.shape)
-        wrong = super()._handed_on(*handed[:2], verdict.replace(path=first), *handed[3:])
-        return super()._handed_on(*handed).replace(distribution=wrong.distribution)
+        wrong = super()._make_passed_draft(*handed[:2], verdict.replace(path=first), *handed[3:])
+        return super()._make_passed_draft(*handed).replace(distribution=wrong.distribution)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from command import ROOT, command, run_refused
 
-from specjax.experiments.compare.figures import Figure, over, paired, rows, summed
+from specjax.experiments.compare.figures import Figure, combine_pairs, over, rows, sum_blocks
 from specjax.experiments.compare.runs import read_runs, same_but_for_seeds
 from specjax.metrics.metric import get_metric
 
@@ -115,7 +115,7 @@ def test_batches_are_drawn_whole(tmp_path):
     wider = wide[0], write_run(tmp_path / "three", batch_size=3)
     row = compared(*wider)["speculative_3", "three"]
     assert row["speed_ratio_low"] is row["bleu_low"] is None  # four blocks say little
-    assert summed(np.arange(5), 2).tolist() == [1, 5, 4]
+    assert sum_blocks(np.arange(5), 2).tolist() == [1, 5, 4]
 
 
 def test_seeds_of_one_config_become_one_row_with_their_interval(tmp_path):
@@ -138,7 +138,7 @@ def test_a_seed_that_comes_again_is_another_run(tmp_path):
 
 def test_groups_of_unlike_size_have_no_interval_between_them():
     figures = [Figure(value, np.full(4, value)) for value in (2.0, 4.0)]
-    found = paired(figures, figures[:1], lambda a, b: a / b)
+    found = combine_pairs(figures, figures[:1], lambda a, b: a / b)
     assert (found.value, found.low, found.high) == (1.5, None, None)
 
 

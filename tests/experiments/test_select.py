@@ -29,7 +29,7 @@ from specjax.experiments.selection import curve as select_curve
 from specjax.experiments.selection import data as select_data
 from specjax.experiments.selection import policy as select
 from specjax.experiments.selection.parts import prepare
-from specjax.experiments.selection.times import measured
+from specjax.experiments.selection.times import measure_times
 from specjax.loading import load
 from specjax.models.base import LanguageModel
 from specjax.models.shapes import get_parameter_shapes
@@ -164,7 +164,7 @@ def test_measured_decodes_go_on_after_the_last_whole_line(pair, tmp_path):
     texts = (pair / "source.txt").read_text("utf-8").splitlines()[:5]
     ids = [target.tokenizer(text).input_ids for text in texts]
     settings = {"repeats": 2, "seed": 0}
-    rows = measured(generators, ids, tmp_path / "times.jsonl", **settings)
+    rows = measure_times(generators, ids, tmp_path / "times.jsonl", **settings)
     expected = generators["alone"](texts, batch_size=1).tokens
     for index, row in enumerate(rows):
         assert row["index"] == index and row["tokens"] == dict.fromkeys(
@@ -173,12 +173,12 @@ def test_measured_decodes_go_on_after_the_last_whole_line(pair, tmp_path):
         assert set(row["seconds"]) == set(generators) and min(row["seconds"].values()) > 0
     lines = (tmp_path / "times.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "times.jsonl").write_bytes(b"".join(lines[:2]) + lines[2][:11])
-    again = measured(generators, ids, tmp_path / "times.jsonl", **settings)
+    again = measure_times(generators, ids, tmp_path / "times.jsonl", **settings)
     kept = {json.loads(line)["index"] for line in lines[:2]}
     assert all((again[i]["seconds"] == rows[i]["seconds"]) == (i in kept) for i in range(5))
     assert len((tmp_path / "times.jsonl").read_bytes().splitlines()) == 5
     with pytest.raises(UserError, match="times other arms"):
-        measured({"alone": generators["alone"]}, ids, tmp_path / "times.jsonl", **settings)
+        measure_times({"alone": generators["alone"]}, ids, tmp_path / "times.jsonl", **settings)
 
 
 @pytest.mark.slow

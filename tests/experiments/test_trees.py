@@ -13,7 +13,7 @@ from tiny import write_pair
 from specjax.contracts.registry import DRAFTERS
 from specjax.experiments.decode import job as decode
 from specjax.experiments.decode.strategies import load_strategies
-from specjax.experiments.recipes.trees import DEEPEST, HEADS, KINDS, SIZES, deepened
+from specjax.experiments.recipes.trees import DEEPEST, HEADS, KINDS, SIZES, repeat_last_level
 from specjax.runtime.errors import UserError
 from specjax.theory.trees import best, expected_tokens
 
@@ -60,7 +60,7 @@ def test_chains_and_trees_are_of_one_kind(kind, heat):
 def test_shapes_follow_from_a_run(tmp_path):
     file = written(tmp_path / "results.json", {"acceptance_by_rank": {"rate": TABLE}})
     strategies = load_strategies(get_config(f"0,{file}"))
-    table = deepened(TABLE)
+    table = repeat_last_level(TABLE)
     assert table.shape == (DEEPEST, 3) and table[-1].tolist() == TABLE[-1]
     for nodes in (4, 32):
         parents = strategies[f"tree_{nodes}"].drafter.parents

@@ -10,7 +10,7 @@ from specjax.contracts.tree import compute_depths_and_ranks
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.neural import Neural
 from specjax.experiments.config.defaults import neural_spec
-from specjax.experiments.recipes.trees import deepened
+from specjax.experiments.recipes.trees import repeat_last_level
 from specjax.experiments.tune.predict import Probe, fit_overhead
 from specjax.experiments.tune.trees import (
     TreeOverhead,
@@ -20,7 +20,7 @@ from specjax.experiments.tune.trees import (
     tree_spec,
 )
 from specjax.measuring.cost import Costs
-from specjax.theory.trees import expected_tokens, fed, tree_improvement
+from specjax.theory.trees import count_fed_nodes, expected_tokens, tree_improvement
 
 PRICES = Costs(
     {
@@ -40,9 +40,9 @@ def test_of_every_doubling_the_fastest_tree_that_branches_is_run():
     reading = [PRICES.milliseconds("target", n + 1) / 2.0 + 0.1 * n for n in range(9)]
     for tree in found:
         assert max(compute_depths_and_ranks(tree.parents)[1]) > 0
-        endless = expected_tokens(deepened(RANKS), tree.parents)
+        endless = expected_tokens(repeat_last_level(RANKS), tree.parents)
         assert tree.tokens == pytest.approx(1 / (1 / endless + 0.04 * (1 - 1 / endless)))
-        speedup = tree_improvement(deepened(RANKS), tree.parents, calls, reading)
+        speedup = tree_improvement(repeat_last_level(RANKS), tree.parents, calls, reading)
         assert tree.improvement == pytest.approx(speedup * tree.tokens / endless)
 
 
@@ -96,4 +96,4 @@ def test_trees_of_all_sizes_can_be_priced():
     for nodes in (2, 3, 8, 32, 128):
         shapes = timed_shapes(nodes)
         assert max(map(len, shapes)) >= nodes
-        assert max(fed(shapes[-1])) >= nodes // 2
+        assert max(count_fed_nodes(shapes[-1])) >= nodes // 2

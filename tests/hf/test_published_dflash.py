@@ -147,7 +147,7 @@ def test_an_export_stores_what_was_read(tmp_path: Path, capsys) -> None:
 
 def test_a_drafter_for_a_target_is_exported_without_what_is_the_targets(tmp_path: Path) -> None:
     """As training makes it: its shape from the target, with the target's tables in its tree."""
-    given = PublishedDFlash().given_by(TARGETS["llama"])
+    given = PublishedDFlash().get_target_fields(TARGETS["llama"])
     shape = given | {"mask_token_id": 4, "block_size": 4}
     config = parse_config("it", shape, None, jnp.float32)[1]
     assert config.features == (1,) and config.target_depth == 2

@@ -8,7 +8,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from specjax.contracts.registry import METRICS
 from specjax.metrics.metric import get_metric
-from specjax.metrics.quality.answers import bare, chosen, last_number
+from specjax.metrics.quality.answers import bare, find_choice, last_number
 from specjax.metrics.quality.overlap import sentences
 from specjax.runtime.errors import UserError
 
@@ -105,7 +105,7 @@ def test_final_number_is_the_share_of_right_last_numbers():
     ],
 )  # fmt: skip
 def test_the_letter_chosen(text, letter):
-    assert chosen(text) == letter
+    assert find_choice(text) == letter
 
 
 def test_choice_is_the_share_of_right_letters():

@@ -211,7 +211,7 @@ def feature_drafters(folder: Path) -> None:
     config, ids = MODELS["llama"].config, tuple(range(1, 64, 2))[:27]
     model, params = without_encoder(64, config.d_model, (1, 2), ids, None)
     huggingface.save(folder / "llama_eagle", model, params)
-    words = PublishedDFlash().given_by(MODELS["llama"])
+    words = PublishedDFlash().get_target_fields(MODELS["llama"])
     shape = words | {"mask_token_id": 2, "num_hidden_layers": 1, "block_size": 4}
     model = DFlash(parse_config("it", shape, None, jnp.float32)[1])
     huggingface.save(folder / "llama_dflash", *drawn(model, tuple(range(64))))

@@ -8,7 +8,14 @@ import numpy as np
 import optax
 import pytest
 
-from specjax.selection.fit import EXACT, REINFORCE, Fit, expected, fit, sampled
+from specjax.selection.fit import (
+    EXACT,
+    REINFORCE,
+    Fit,
+    compute_expected_reward,
+    compute_reinforce_objective,
+    fit,
+)
 from specjax.selection.policy import ENCODER_MEAN, Policy, logits
 from specjax.selection.scores import best, probabilities
 
@@ -73,8 +80,10 @@ def test_the_exact_gradient_is_what_reinforce_gives_on_average(baseline):
     def mean(values):
         return jnp.sum(values * weight)
 
-    exact = jax.grad(lambda s: mean(expected(s, rewards)))(scores)
-    one = jax.grad(lambda s, key: mean(sampled(s, rewards, weight, key, baseline)))
+    exact = jax.grad(lambda s: mean(compute_expected_reward(s, rewards)))(scores)
+    one = jax.grad(
+        lambda s, key: mean(compute_reinforce_objective(s, rewards, weight, key, baseline))
+    )
     keys = jax.random.split(jax.random.key(0), 20_000)
     drawn = jax.jit(jax.vmap(one, in_axes=(None, 0)))(scores, keys)
     error = drawn.std(axis=0) / np.sqrt(len(keys))
@@ -83,7 +92,9 @@ def test_the_exact_gradient_is_what_reinforce_gives_on_average(baseline):
 
 def test_a_baseline_lowers_the_variance_where_all_rewards_are_large():
     scores, rewards = jnp.zeros((8, 3)), 10 + jnp.asarray(np.tile(REWARDS[:1], (8, 1)))
-    one = jax.grad(lambda s, key, b: jnp.sum(sampled(s, rewards, jnp.ones(8), key, b)))
+    one = jax.grad(
+        lambda s, key, b: jnp.sum(compute_reinforce_objective(s, rewards, jnp.ones(8), key, b))
+    )
     keys = jax.random.split(jax.random.key(0), 500)
     spread = {b: jax.vmap(lambda k, b=b: one(scores, k, b))(keys).std() for b in (False, True)}
     assert spread[True] < 0.2 * spread[False]
@@ -102,7 +113,9 @@ def test_one_epoch_sees_every_query_once_however_the_last_batch_is_filled(toy):
     for part in (rows[:64], rows[64:]):
 
         def loss(params, part=part):
-            return -jnp.mean(expected(logits(params, embeddings[part]), rewards[part]))
+            return -jnp.mean(
+                compute_expected_reward(logits(params, embeddings[part]), rewards[part])
+            )
 
         updates, state = optimizer.update(jax.grad(loss)(params), state, params)
         params = optax.apply_updates(params, updates)

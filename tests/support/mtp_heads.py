@@ -53,7 +53,7 @@ def write_pair(folder: Path, **changes: Any) -> tuple[Path, Path]:
     family, shape = huggingface.parse_config("target", words, None, jnp.float32)
     model = family.model(shape)
     huggingface.save(target, model, random_params(model, 0), original_config=words)
-    given = {"model_type": "mtp"} | Mtp().given_by(model)
+    given = {"model_type": "mtp"} | Mtp().get_target_fields(model)
     family, shape = huggingface.parse_config("head", given, None, jnp.float32)
     huggingface.save(head, family.model(shape), random_params(family.model(shape), 2))
     return target, head

@@ -13,7 +13,7 @@ class SeedOss(Decoder[CausalConfig]):
     """Llama with biases of queries, keys and values, and perhaps of the attention's output."""
 
     architecture = "SeedOssForCausalLM"
-    schema = Decoder.schema.changed(
+    schema = Decoder.schema.derive(
         "seed_oss", ("pretraining_tp", "residual_dropout"), **BIAS, **OWN, **ALL_FULL
     )
 

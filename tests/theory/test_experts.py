@@ -97,7 +97,7 @@ def test_a_token_is_multiplied_with_its_experts_and_a_call_reads_those_of_all() 
 
 
 def test_layers_of_a_mixture_have_their_own_weights() -> None:
-    first, second = MIXED.between(0, 1), MIXED.between(1, 2)
+    first, second = MIXED.slice_layers(0, 1), MIXED.slice_layers(1, 2)
     assert first.mixtures == MIXED.mixtures[:1] and second.used_weights == second.decoder_weights
     assert first.used_weights + second.used_weights == MIXED.used_weights
     with pytest.raises(ValueError, match="mixtures has 1 entries; it must have one for each of"):

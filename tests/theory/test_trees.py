@@ -11,10 +11,10 @@ from specjax.contracts.tree import build_regular_tree, compute_depths_and_ranks,
 from specjax.theory import speculative
 from specjax.theory.trees import (
     best,
+    count_fed_nodes,
     expected_tokens,
     fastest,
     fastest_by_size,
-    fed,
     tree_improvement,
 )
 
@@ -123,9 +123,9 @@ def test_a_level_costs_by_the_nodes_that_it_feeds():
     parents = (-1, -1, 0, 1, 2, 3, 3)  # levels of 2, 2 and 3 nodes; two are fed twice
     cost = [0.1, 0.2, 0.4]
     expected = expected_tokens(FALLING, parents) / (0.1 + 0.4 + 0.4 + 1.5)
-    assert fed(parents) == (0, 2, 2)
+    assert count_fed_nodes(parents) == (0, 2, 2)
     assert tree_improvement(FALLING, parents, cost, 1.5) == pytest.approx(expected)
-    assert fed(()) == ()
+    assert count_fed_nodes(()) == ()
 
 
 def test_of_every_number_of_nodes_there_is_a_fastest_tree():

@@ -118,7 +118,7 @@ def test_the_loss_and_the_figures_are_each_heads_at_its_own_place(sequential, di
     expected, positions, hits = directly(sequential, heads.params, made)
     assert int(count) == positions
     np.testing.assert_allclose(total, expected, rtol=1e-5)
-    found = jax.jit(lambda *given: made.measured(MODEL, *given, batch))(*given)
+    found = jax.jit(lambda *given: made.measure(MODEL, *given, batch))(*given)
     assert set(found) == set(made.figures(MODEL))
     for head, of_head in hits.items():
         hit, tested = found[f"acceptance_0_at_{head}"]

@@ -59,10 +59,10 @@ def test_confidence_learns_the_overlap_and_nothing_else_learns_from_it():
     label = acceptance.overlap(step.p, step.logits)
     chance = step.confidence
     expected = -label * jnp.log(chance) - (1 - label) * jnp.log(1 - chance)
-    np.testing.assert_allclose(objective.added(step), expected, rtol=1e-4)
+    np.testing.assert_allclose(objective.compute_other_losses(step), expected, rtol=1e-4)
 
     def alone(logits: jax.Array) -> jax.Array:
-        return jnp.sum(objective.added(step.replace(logits=logits)))
+        return jnp.sum(objective.compute_other_losses(step.replace(logits=logits)))
 
     assert not jnp.any(jax.grad(alone)(step.logits))  # the label is given
 

@@ -44,7 +44,7 @@ def test_repetition_and_guesses_fall_back_and_guesses_of_silence_are_skipped() -
 
 def test_only_windows_that_fall_back_are_decoded_again(target, monkeypatch) -> None:
     """At the temperatures in turn, and the last one is kept whatever it is."""
-    tried, decode = [], module._Reading._decoded
+    tried, decode = [], module._Reading._decode_windows
 
     def decoded(self, rows, size, seed, attempt, temperature):
         tried.append((tuple(rows), temperature))
@@ -54,7 +54,7 @@ def test_only_windows_that_fall_back_are_decoded_again(target, monkeypatch) -> N
         worse = batch.tokens[:, 0, 0] > 0  # of the second audio
         return Scores(np.where(worse, -2.0, -0.5), np.zeros(len(worse)))
 
-    monkeypatch.setattr(module._Reading, "_decoded", decoded)
+    monkeypatch.setattr(module._Reading, "_decode_windows", decoded)
     monkeypatch.setattr(module, "scores", found)
     generator = specjax.Generator(target, max_new_tokens=8)
     first, second = features(1.0), features(1.0)

@@ -23,7 +23,7 @@ class Transcription(Task):
     metric = "wer"
     example = {"audio": "speech/0001.wav", "text": "the birch canoe slid on the smooth planks"}
 
-    def placed(self, row: Row, folder: Path) -> Row:
+    def resolve_paths(self, row: Row, folder: Path) -> Row:
         paths = {name: row[name] for name in PATHS if isinstance(row.get(name), str) and row[name]}
         return row | {name: str(folder / path) for name, path in paths.items()}
 

@@ -30,7 +30,7 @@ def draft(decoder: BeamDecoder, env: Env, options: Options, state: State) -> tup
     levels, memory = [level], drafter.begin(decoder, state, level)
     for _ in range(decoder.length):
         logits, memory = drafter.logits(decoder, env, state, memory, level, first)
-        barred = _barred(decoder, logits.shape[-1])
+        barred = _make_forbidden_mask(decoder, logits.shape[-1])
         adjust = process_logits(decoder, options, state, concatenate_nodes(levels), level.sees)
         found = candidates(logits, decoder.width, barred, adjust)
         best = select_best(score, found, decoder.width)
@@ -61,7 +61,7 @@ def catch_up(
     return drafter.end(state, run_if(jnp.any(wanted), step, memory))
 
 
-def _barred(decoder: BeamDecoder, vocabulary: int) -> jax.Array:
+def _make_forbidden_mask(decoder: BeamDecoder, vocabulary: int) -> jax.Array:
     """Mask [V] of tokens that end a text and of ids that the target lacks."""
     ids, target = jnp.arange(vocabulary), decoder.target_model
     return jnp.isin(ids, jnp.array(target.info.eos, jnp.int32)) | (ids >= target.info.vocab_size)

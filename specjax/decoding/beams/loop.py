@@ -44,7 +44,7 @@ def advance(
     """Runs `rounds` rounds, or all that are needed (None), while any row is active."""
     turn = functools.partial(round_, decoder, decoder.env(params), scoring)
 
-    def unfinished(carry: tuple[jax.Array, State]) -> jax.Array:
+    def is_unfinished(carry: tuple[jax.Array, State]) -> jax.Array:
         done, state = carry
         active = jnp.any(state.search.active)
         return active if rounds is None else active & (done < rounds)
@@ -52,7 +52,7 @@ def advance(
     def step(carry: tuple[jax.Array, State]) -> tuple[jax.Array, State]:
         return carry[0] + 1, turn(carry[1])
 
-    return jax.lax.while_loop(unfinished, step, (jnp.int32(0), state))[1]
+    return jax.lax.while_loop(is_unfinished, step, (jnp.int32(0), state))[1]
 
 
 def begin(

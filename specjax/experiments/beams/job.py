@@ -205,7 +205,7 @@ def measure(
                 bar.update()
             release_programs()
     results = {
-        name: [_decoded(taken[0, index]["decoded"][name]) for index in range(len(batches))]
+        name: [_parse_entry(taken[0, index]["decoded"][name]) for index in range(len(batches))]
         for name in job.contestants
     }
     seconds: dict[str, float] = {
@@ -252,5 +252,5 @@ def _of_greedy(result: Result) -> SearchOutput:
     return SearchOutput(rows, BeamStatistics(len(rows), made, calls, calls, calls, 0))
 
 
-def _decoded(entry: Mapping[str, Any]) -> SearchOutput:
+def _parse_entry(entry: Mapping[str, Any]) -> SearchOutput:
     return SearchOutput(entry["hypotheses"], BeamStatistics(**entry["statistics"]))

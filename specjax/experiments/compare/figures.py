@@ -79,9 +79,9 @@ def _row(
         if first is not None:
             theirs = [of_run[field] for of_run in first]
             if field == "ms_per_token":
-                row |= _columns("speed_ratio", paired(theirs, own, operator.truediv))
+                row |= _columns("speed_ratio", combine_pairs(theirs, own, operator.truediv))
             else:
-                row |= _columns(f"{field}_difference", paired(own, theirs, operator.sub))
+                row |= _columns(f"{field}_difference", combine_pairs(own, theirs, operator.sub))
     return row
 
 
@@ -98,7 +98,7 @@ def over(figures: Sequence[Figure]) -> Estimate:
     return Estimate(only.value, *(() if only.samples is None else interval(only.samples)))
 
 
-def paired(
+def combine_pairs(
     ours: Sequence[Figure], theirs: Sequence[Figure], how: Callable[[Any, Any], Any]
 ) -> Estimate:
     """Ratio or difference of two groups, run by run; no interval if their sizes differ."""
@@ -120,8 +120,8 @@ def _figures(
     if name not in run.strategies:
         return {}
     decoded = run.strategies[name]
-    seconds = summed(decoded.seconds, size // run.batch_size)
-    tokens = summed(decoded.tokens, size)
+    seconds = sum_blocks(decoded.seconds, size // run.batch_size)
+    tokens = sum_blocks(decoded.tokens, size)
     whole = np.ones((1, len(seconds)), np.int64)
 
     def times(draw: np.ndarray) -> np.ndarray:
@@ -141,8 +141,8 @@ def _quality(
         return {}
     references = [reference for _, reference in run.examples if reference is not None]
     parts = metric.statistics(decoded.outputs, references)
-    counts = summed(np.ones(len(parts)), size)
-    blocks = summed(parts, size)
+    counts = sum_blocks(np.ones(len(parts)), size)
+    blocks = sum_blocks(parts, size)
     value = metric.of_statistics(blocks.sum(0), counts.sum())
     if drawn is None:
         return {score: Figure(value[score], None) for score in metric.scores}
@@ -154,6 +154,6 @@ def _quality(
     }
 
 
-def summed(values: np.ndarray, size: int) -> np.ndarray:
+def sum_blocks(values: np.ndarray, size: int) -> np.ndarray:
     """Sums of every `size` values along the first axis; the last block may be smaller."""
     return np.add.reduceat(values, np.arange(0, len(values), size), axis=0)

@@ -130,7 +130,7 @@ def _run(name: str, results_file: Path, outputs_file: Path, trace_file: Path) ->
     first = next(iter(by_strategy.values()), [])
     with np.load(trace_file) as trace:
         decoded = {
-            key: _decoded(entry, by_strategy[key], trace[f"{key}/seconds"])
+            key: _make_outputs(entry, by_strategy[key], trace[f"{key}/seconds"])
             for key, entry in strategies.items()
         }
     sizes = {(len(strategy.outputs), len(strategy.seconds)) for strategy in decoded.values()}
@@ -148,7 +148,7 @@ def _run(name: str, results_file: Path, outputs_file: Path, trace_file: Path) ->
     )
 
 
-def _decoded(
+def _make_outputs(
     entry: dict[str, Any], rows: list[dict[str, Any]], seconds: np.ndarray
 ) -> StrategyOutputs:
     return StrategyOutputs(

@@ -73,10 +73,10 @@ class ObjectiveName:
 def objective_field(name: str) -> Any:
     """The group with the fields of all objectives; a run reads those of its own."""
 
-    def known() -> dict[str, ConfigField]:
+    def list_fields() -> dict[str, ConfigField]:
         return merge_fields((ObjectiveName, *(entry.cls for entry in OBJECTIVES.values())))
 
-    return group(known, name=name, help="what is minimized; fields of all objectives")
+    return group(list_fields, name=name, help="what is minimized; fields of all objectives")
 
 
 @block

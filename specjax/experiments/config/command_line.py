@@ -50,7 +50,7 @@ def parse(argv: Sequence[str]) -> Request:
     except flags.Error as error:
         raise UserError(_first_line(error)) from None
     place = values.config or str(DEFAULT_CONFIG)
-    config = _changed(read_config(place), rest)
+    config = _apply_flags(read_config(place), rest)
     name = Path(place.partition(":")[0]).stem
     workdir = Path(values.workdir or Path("runs") / name)
     return Request(config, workdir, values.dry_run, values.distributed, values.verbose)
@@ -166,7 +166,7 @@ def _check_flag_files(argv: Sequence[str]) -> None:
             check_regular(file if equals else following)
 
 
-def _changed(config: ConfigDict, argv: Sequence[str]) -> ConfigDict:
+def _apply_flags(config: ConfigDict, argv: Sequence[str]) -> ConfigDict:
     """The config with the fields that its flags set."""
     values = flags.FlagValues()
     config, argv = parse_flags(config, argv)

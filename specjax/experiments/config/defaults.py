@@ -18,27 +18,29 @@ def make_config(experiment: str, /, **changes: Any) -> ConfigDict:
     known = get_config_fields(SCHEMAS[experiment])
     config = ConfigDict({name: _default(field) for name, field in known.items()})
     config.experiment = experiment
-    return _changed(config, known, changes)
+    return _apply_changes(config, known, changes)
 
 
 def _default(field: ConfigField) -> Any:
     if field.kind is not dict:
         return field.stand_in
     made = ConfigDict({name: _default(inner) for name, inner in field.inner.items()})
-    return _changed(made, field.inner, field.default)
+    return _apply_changes(made, field.inner, field.default)
 
 
-def _changed(
+def _apply_changes(
     config: ConfigDict, known: Mapping[str, ConfigField], changes: Mapping[str, Any]
 ) -> ConfigDict:
     """The config with changed values; mapping members get their own defaults."""
     for name, value in changes.items():
         field = known.get(name)
         if isinstance(value, Mapping) and field and field.of:
-            _changed(config[name], field.inner, value)
+            _apply_changes(config[name], field.inner, value)
         elif isinstance(value, Mapping) and field and field.members and field.members.of:
             each = field.members
-            made = {key: _changed(_default(each), each.inner, of) for key, of in value.items()}
+            made = {
+                key: _apply_changes(_default(each), each.inner, of) for key, of in value.items()
+            }
             config[name] = ConfigDict(made)
         else:
             config[name] = ConfigDict(value) if isinstance(value, Mapping) else value

@@ -34,7 +34,7 @@ class PlannedSettings:
     lines: tuple[str, ...] = ()  # lines about them
     note: str = ""  # of decodes without beams although the target's file sets beams
 
-    def guided(self, models: Mapping[str, LanguageModel]) -> dict[str, LanguageModel]:
+    def guide_target(self, models: Mapping[str, LanguageModel]) -> dict[str, LanguageModel]:
         """The models with the target under its guidance, if any."""
         return {**models, "target": guide_model(self.settings, models["target"])}
 

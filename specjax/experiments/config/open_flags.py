@@ -41,7 +41,9 @@ def parse_flags(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, li
                 plain = known.members is not None and known.members.kind is str
                 group[name] = text if plain else _literal(text)
             continue
-        place = _added(made, path, given) if argument.startswith(_PREFIX) and equals else None
+        place = (
+            _find_new_field(made, path, given) if argument.startswith(_PREFIX) and equals else None
+        )
         if place is None:
             left.append(argument)
             continue
@@ -53,7 +55,9 @@ def parse_flags(config: ConfigDict, argv: Sequence[str]) -> tuple[ConfigDict, li
     return made, left
 
 
-def _added(config: ConfigDict, path: str, given: set[str]) -> tuple[ConfigDict, str, str] | None:
+def _find_new_field(
+    config: ConfigDict, path: str, given: set[str]
+) -> tuple[ConfigDict, str, str] | None:
     """The place of a dotted path, if it is a strategy's field that the config does not have.
 
     A strategy is new when some flag sets its drafter or reader; otherwise its name is a typo.

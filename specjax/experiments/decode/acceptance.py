@@ -28,7 +28,7 @@ def acceptances(given: str, strategies: Mapping[str, Strategy]) -> dict[str, flo
     if not given:
         return {}
     if given.endswith(".json"):
-        return _measured(expand_path(given), drafting)
+        return _read_rates(expand_path(given), drafting)
     if "=" not in given:
         return dict.fromkeys(drafting, _rate(given, given))
     rates = {}
@@ -55,7 +55,7 @@ def _rate(value: Any, given: str) -> float:
     return rate
 
 
-def _measured(file: Path, drafting: list[str]) -> dict[str, float]:
+def _read_rates(file: Path, drafting: list[str]) -> dict[str, float]:
     """The acceptance rates of the strategies in a results.json."""
     if not os.path.isfile(file):
         raise UserError(f"{_FIELD} is {str(file)!r}, which is no file")

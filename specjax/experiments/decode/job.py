@@ -141,7 +141,7 @@ def compile_strategies(
 
     Each shape comes with the indices of its batches.
     """
-    todo = [batch for batch, indices in shapes if not _decoded(indices, session, journal)]
+    todo = [batch for batch, indices in shapes if not _is_decoded(indices, session, journal)]
     warm_up(session, todo)
     for batch in todo:
         seconds = {name: session.compiled[name, batch.shape] for name in session.generators}
@@ -151,7 +151,7 @@ def compile_strategies(
             entry.compile_seconds += journal.compiled[batch.shape][name]
 
 
-def _decoded(indices: Sequence[int], session: Session, journal: Journal) -> bool:
+def _is_decoded(indices: Sequence[int], session: Session, journal: Journal) -> bool:
     """Whether the journal holds all repeats of these batches."""
     return set(itertools.product(range(session.config.repeats), indices)) <= set(journal.decoded)
 

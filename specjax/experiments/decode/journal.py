@@ -75,7 +75,9 @@ def _read(rows: list[dict[str, Any]]) -> Journal:
             made.compiled[tuple(row["shape"])] = row["seconds"]
         else:
             entries = row["strategies"].items()
-            made.decoded[row["repeat"], row["batch"]] = {n: _decoded(entry) for n, entry in entries}
+            made.decoded[row["repeat"], row["batch"]] = {
+                n: _parse_entry(entry) for n, entry in entries
+            }
     return made
 
 
@@ -89,7 +91,7 @@ def _entry(decoded: BatchOutput) -> dict[str, Any]:
     return {**entry, "columns": trace.columns, "generation": _pack(arrays)}
 
 
-def _decoded(entry: dict[str, Any]) -> BatchOutput:
+def _parse_entry(entry: dict[str, Any]) -> BatchOutput:
     generation = None
     if "generation" in entry:
         arrays = _unpack(entry["generation"])

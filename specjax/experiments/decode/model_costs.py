@@ -66,7 +66,7 @@ def part_prices(session: Session, drafter: Drafter) -> dict[str, float]:
     for call in drafter.spec.calls:
         shape = transformer_shape(session.pair.members[call.model].model)
         if call.exit is not None:
-            rest = shape.between(call.exit, shape.layers)
+            rest = shape.slice_layers(call.exit, shape.layers)
             above = rest.decoder_weights - rest.idle_weights
             prices[call.part] = prices[call.model] * (1 - above / sizes[call.model])
         elif call.read_out:

@@ -95,7 +95,10 @@ def compiled_entry(
         "memory": dataclasses.asdict(memory) | {"other_models": other_bytes},
         "fits": memory.total + other_bytes <= topology.chip.memory,
         "compile_seconds": seconds,
-        "copied": {"before": audit.copied(False), "round": audit.copied(True)},
+        "copied": {
+            "before": audit.count_copied_bytes(False),
+            "round": audit.count_copied_bytes(True),
+        },
         "collectives": audit.collectives,
         "loops_in_a_round": audit.loops,
         "float32_products": audit.wide_products,
@@ -172,13 +175,13 @@ def prediction(
 def table(entries: Mapping[str, Mapping[str, Any]]) -> str:
     """One line per strategy; figures of one device."""
     rows = [
-        [name, *(_shown(entry, path, unit, form) for _, path, unit, form in COLUMNS)]
+        [name, *(_format_entry(entry, path, unit, form) for _, path, unit, form in COLUMNS)]
         for name, entry in entries.items()
     ]
     return align_columns(["strategy", *(title for title, *_ in COLUMNS)], rows)
 
 
-def _shown(entry: Mapping[str, Any], path: tuple[str, ...], unit: float, form: str) -> str:
+def _format_entry(entry: Mapping[str, Any], path: tuple[str, ...], unit: float, form: str) -> str:
     value: Any = entry
     for part in path:
         value = (value or {}).get(part)

@@ -9,7 +9,7 @@ from typing import Any
 from specjax.metrics.groups import group_table
 from specjax.reporting import summary as terminal
 from specjax.reporting.summary import summary
-from specjax.reporting.table import arm_table, handed_over, predictions, table
+from specjax.reporting.table import arm_table, handover_table, predictions, table
 
 
 def show(content: Mapping[str, Any], workdir: Path) -> None:
@@ -27,7 +27,7 @@ def _details(content: Mapping[str, Any]) -> list[str]:
     strategies = content["strategies"]
     texts = [table(strategies), predictions(strategies)]
     if any(not entry["lossless"] for entry in strategies.values()):
-        texts.append(handed_over(strategies))
+        texts.append(handover_table(strategies))
     if any(entry["arms"] for entry in strategies.values()):
         texts.append(arm_table(strategies))
     if content["groups"]:

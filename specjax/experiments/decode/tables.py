@@ -106,13 +106,13 @@ def _corpus(
         corpus.add(ids if ids[-1:] and ids[-1] in eos else [*ids, *eos[:1]] for ids in sequences)
     if not len(corpus):
         raise UserError(
-            f"{_searched(config)} to search; name a text file in the output language, or of a task"
-            " config.corpus_split"
+            f"{_describe_source(config)} to search; name a text file in the output language, or of"
+            " a task config.corpus_split"
         )
     return corpus.table()
 
 
-def _searched(config: ConfigDict) -> str:
+def _describe_source(config: ConfigDict) -> str:
     """Describes the source that has no earlier texts."""
     for field in ("corpus_file", "corpus_split"):
         if config[field]:

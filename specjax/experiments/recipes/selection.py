@@ -72,15 +72,20 @@ def parse_arms(words: str, temperature: float = 0.0, length: int = LENGTH) -> Ar
 
 def undrafted_spec(temperature: float) -> dict[str, Any]:
     """The arm without a drafter."""
-    return AUTOREGRESSIVE | _sampled(temperature)
+    return AUTOREGRESSIVE | _make_sampling_fields(temperature)
 
 
 def early_exit(layers: int, temperature: float, length: int = LENGTH) -> dict[str, Any]:
     """The arm that drafts with the target's first decoder layers."""
-    return {"drafter": "early_exit", "exit": layers, "length": length, **_sampled(temperature)}
+    return {
+        "drafter": "early_exit",
+        "exit": layers,
+        "length": length,
+        **_make_sampling_fields(temperature),
+    }
 
 
-def _sampled(temperature: float) -> dict[str, Any]:
+def _make_sampling_fields(temperature: float) -> dict[str, Any]:
     return {"temperature": temperature} if temperature else {}
 
 

@@ -80,7 +80,7 @@ def best_trees(kind: Kind, heat: float, acceptance: Any) -> dict[str, Any]:
     With sampling, one of them is also verified from its leaves up, if its nodes are drawn
     independently.
     """
-    table = deepened(acceptance, kind.most)
+    table = repeat_last_level(acceptance, kind.most)
     trees = {f"tree_{nodes}": kind.strategy(heat, parents=best(table, nodes)) for nodes in SIZES}
     leaves_first = {"tree_16_traversal": trees["tree_16"] | {"rule": "traversal"}}
     top_nodes = {
@@ -90,13 +90,13 @@ def best_trees(kind: Kind, heat: float, acceptance: Any) -> dict[str, Any]:
     return {**(leaves_first if heat and not kind.shares else {}), **trees, **top_nodes}
 
 
-def deepened(acceptance: Any, most: int = DEEPEST) -> np.ndarray:
+def repeat_last_level(acceptance: Any, most: int = DEEPEST) -> np.ndarray:
     """The table [D, W] with its last measured level repeated for deeper levels."""
     table = np.asarray(acceptance, np.float64)[:most]
     return np.concatenate([table, np.repeat(table[-1:], max(most - len(table), 0), axis=0)])
 
 
-def measured(file: str) -> Any:
+def read_acceptance(file: str) -> Any:
     """The acceptance by depth and rank of `wide` in the results.json of a run.
 
     Raises:

@@ -25,7 +25,7 @@ from specjax.experiments.pairs import describe_pair
 from specjax.experiments.selection import parts as select_parts
 from specjax.experiments.selection.arms import StrategyArm, list_writers, load_arms
 from specjax.experiments.selection.parts import Job
-from specjax.experiments.selection.times import TIMES, measured
+from specjax.experiments.selection.times import TIMES, measure_times
 from specjax.experiments.workdir import check_settings, write_settings
 from specjax.measuring.environment import environment
 from specjax.pair import Pair
@@ -60,7 +60,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     times = []
     if config.repeats:
         ids = [query.ids for query in job.queries]
-        times = measured(timed, ids, workdir / TIMES, config.repeats, config.seed)
+        times = measure_times(timed, ids, workdir / TIMES, config.repeats, config.seed)
     rows = select_parts.rows(job, outputs, times)
     content = description(job, embeddings.shape[1])
     data.save(workdir, content, rows, embeddings)

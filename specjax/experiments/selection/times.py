@@ -20,7 +20,7 @@ TIMES = "seconds.jsonl"
 """File in the workdir."""
 
 
-def measured(
+def measure_times(
     generators: Mapping[str, Generator],
     ids: Sequence[Sequence[int]],
     file: Path,

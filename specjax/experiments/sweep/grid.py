@@ -185,11 +185,11 @@ def parse_grid(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
             raise UserError(
                 f"{word!r} after the base config is not a field; it must be field=value,value"
             )
-        grid[field.strip()] = tuple(_parsed(value.strip()) for value in values.split(","))
+        grid[field.strip()] = tuple(_parse_value(value.strip()) for value in values.split(","))
     return grid
 
 
-def _parsed(value: str) -> Any:
+def _parse_value(value: str) -> Any:
     try:
         return json.loads(value)
     except json.JSONDecodeError:

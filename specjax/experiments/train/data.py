@@ -70,11 +70,11 @@ def rows_without_output(examples: Sequence[Example]) -> list[int]:
 
 def _read(config: ConfigDict) -> Texts:
     data = _load_side(config, "train")
-    train = _prefixed(config.train, data.examples)
+    train = _add_prefix(config.train, data.examples)
     side = config.validation
     if side.task or side.source_file:
         held_out = _load_side(config, "validation")
-        return Texts(train, _prefixed(side, held_out.examples), held_out.metric)
+        return Texts(train, _add_prefix(side, held_out.examples), held_out.metric)
     count = side.examples
     if not 0 < count < len(train):
         raise UserError(
@@ -98,7 +98,7 @@ def _load_side(config: ConfigDict, side: str) -> Data:
         raise UserError(str(error) if named else f"{place}: {error}") from None
 
 
-def _prefixed(side: ConfigDict, examples: list[Example]) -> list[Example]:
+def _add_prefix(side: ConfigDict, examples: list[Example]) -> list[Example]:
     for example in examples:
         check_single_turn(side, example)
     return [dataclasses.replace(e, source=side.prefix + e.source) for e in examples]

@@ -92,12 +92,12 @@ def make_model_shape(
     # With an encoder, the decoder starts with padding, as in T5.
     start = {"decoder_start_token_id": ends.get("pad_token_id", 0)}
     words = {"vocab_size": vocab_size, **start, **ends}
-    words |= {**_given_by(settings.shape, target), **settings.shape.to_dict()}
+    words |= {**_get_target_fields(settings.shape, target), **settings.shape.to_dict()}
     family, shape = huggingface.parse_config("config.model.shape", words, None, jnp.float32)
     return family.model(shape)
 
 
-def _given_by(shape: ConfigDict, target: LanguageModel | None) -> dict[str, Any]:
+def _get_target_fields(shape: ConfigDict, target: LanguageModel | None) -> dict[str, Any]:
     """Fields that a model of this shape takes from the target.
 
     Raises:
@@ -107,7 +107,7 @@ def _given_by(shape: ConfigDict, target: LanguageModel | None) -> dict[str, Any]
     if target is None or name not in FAMILIES:
         return {}
     try:
-        return FAMILIES[name].cls().given_by(target)
+        return FAMILIES[name].cls().get_target_fields(target)
     except ValueError as error:
         raise UserError(f"config.model.shape: {error}") from None
 

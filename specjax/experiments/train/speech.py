@@ -98,7 +98,7 @@ class SpeechEncoder:
 
     def prompts(self, sources: Sequence[str]) -> Sequence[np.ndarray]:
         """Encoder states [S, D] of audio files."""
-        return self.states(sources, self._computed)
+        return self.states(sources, self._compute_states)
 
     def outputs(self, sources: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
         """Ids of the outputs to learn, the forced tokens before each and EOS after it."""
@@ -123,17 +123,17 @@ class SpeechEncoder:
         for first in range(0, len(sources), DETECTED_ROWS):
             rows = [states[i] for i in range(first, min(first + DETECTED_ROWS, len(sources)))]
             filled = np.stack([*rows, *rows[-1:] * (DETECTED_ROWS - len(rows))])
-            heads = np.asarray(_detected(model, forced, params, filled.astype(np.float32)))
+            heads = np.asarray(_detect_prefix(model, forced, params, filled.astype(np.float32)))
             found += heads[: len(rows), 1:].tolist()
         return found
 
-    def _computed(self, source: str) -> np.ndarray:
+    def _compute_states(self, source: str) -> np.ndarray:
         frames = self.whole.extractor("audio", source)[None]
         return np.asarray(compute_encoder_states(self.whole.model, self.whole.params, frames)[0])
 
 
 @functools.partial(jax.jit, static_argnames=("model", "forced"))
-def _detected(
+def _detect_prefix(
     model: WhisperDecoder, forced: tuple[ForcedToken, ...], params: Params, states: jax.Array
 ) -> jax.Array:
     length = jnp.full(len(states), states.shape[1])

@@ -38,7 +38,7 @@ def write_outputs(
     Raises:
       UserError: when the file is of other prompts.
     """
-    done = [(row["index"], row["tokens"]) for row in _checked(file, prompts)]
+    done = [(row["index"], row["tokens"]) for row in _read_answers(file, prompts)]
     made = dict(processes.from_first(done))
     order = sorted(range(len(prompts)), key=lambda i: -len(ids[i]))
     left = [index for index in order if index not in made]
@@ -77,7 +77,7 @@ def make_prompt(row: Ids) -> Prompt:
     return array if is_states(array) else array.tolist()
 
 
-def _checked(file: Path, prompts: Sequence[str]) -> list[dict[str, Any]]:
+def _read_answers(file: Path, prompts: Sequence[str]) -> list[dict[str, Any]]:
     """The rows that are already decoded."""
     done = whole_lines(file)
     for row in done:

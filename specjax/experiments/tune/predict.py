@@ -209,13 +209,15 @@ def call_steps(costs: Costs, probe: Probe, strategy: Strategy, target: str) -> t
     """
     rounds, step = probe.rounds, costs.milliseconds(target, 1)
 
-    def tried(part: str, strategy: Strategy) -> float:
+    def count_drafts(part: str, strategy: Strategy) -> float:
         return drafts(
             rounds, strategy, sum(call.part == part for call in strategy.drafter.spec.calls)
         )
 
     runs = {
-        part: round(rounds.runs[part] * tried(part, strategy) / tried(part, probe.strategy))
+        part: round(
+            rounds.runs[part] * count_drafts(part, strategy) / count_drafts(part, probe.strategy)
+        )
         for part in list_parts(strategy.drafter.spec.calls)
     }
     drafting = costs.drafting_ms(strategy.drafter, rounds.turns, runs) / rounds.turns

@@ -15,7 +15,7 @@ import numpy as np
 from specjax.contracts.spec import Call
 from specjax.contracts.tree import compute_depths_and_ranks
 from specjax.drafting.proposer import CHAIN_FIELDS, LAG
-from specjax.experiments.recipes.trees import WIDTHS, deepened
+from specjax.experiments.recipes.trees import WIDTHS, repeat_last_level
 from specjax.measuring.cost import SHORTEST, Costs
 from specjax.runtime.errors import UserError
 from specjax.theory.trees import Fastest, fastest_by_size
@@ -112,7 +112,9 @@ def fastest_trees(
     more = overhead.node * np.arange(nodes + 1) + overhead.round_
     reading = np.maximum(read / step + more, SHORTEST)
     best: dict[int, Fastest] = {}
-    for tree in filter(branches, fastest_by_size(deepened(acceptance), nodes, drafting, reading)):
+    for tree in filter(
+        branches, fastest_by_size(repeat_last_level(acceptance), nodes, drafting, reading)
+    ):
         tokens = overhead.tokens(tree.tokens)
         tree = Fastest(tree.parents, tokens, tree.improvement * tokens / tree.tokens)
         doubling = (len(tree.parents) - 1).bit_length()

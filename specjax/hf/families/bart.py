@@ -108,7 +108,9 @@ class BartLike(Family[Shape]):
         has = config.logits_bias and LOGITS_BIAS in tensors
         return dataclasses.replace(config, logits_bias=has)
 
-    def repeated(self, config: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def repeat_tensors(
+        self, config: Any, tensors: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
         """Where the output layer is its own, Hugging Face ties no embedding either."""
         if config.tied:
             return {}
@@ -120,7 +122,7 @@ class BartFamily(BartLike[BartConfig]):
     """BART, such as facebook/bart-large-cnn."""
 
     architecture = "BartForConditionalGeneration"
-    schema = BartLike.schema.changed("bart", ("classifier_dropout", "is_decoder"))
+    schema = BartLike.schema.derive("bart", ("classifier_dropout", "is_decoder"))
     constants: ClassVar[dict[str, Any]] = {
         "offset": BEFORE_POSITIONS,
         "post_norm": True,
@@ -135,7 +137,7 @@ class MBartFamily(BartLike[BartConfig]):
     """mBART and mBART-50."""
 
     architecture = "MBartForConditionalGeneration"
-    schema = BartLike.schema.changed("mbart", ("classifier_dropout", "is_decoder"))
+    schema = BartLike.schema.derive("mbart", ("classifier_dropout", "is_decoder"))
     constants: ClassVar[dict[str, Any]] = {
         "offset": BEFORE_POSITIONS,
         "embedding_norm": True,
@@ -148,7 +150,7 @@ class PegasusFamily(BartLike[BartConfig]):
     """Pegasus, such as google/pegasus-xsum."""
 
     architecture = "PegasusForConditionalGeneration"
-    schema = BartLike.schema.changed("pegasus")
+    schema = BartLike.schema.derive("pegasus")
     constants: ClassVar[dict[str, Any]] = {"logits_bias": True}
 
     def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +174,7 @@ class MarianFamily(BartLike[BartConfig]):
     """Marian, such as Helsinki-NLP/opus-mt-en-de, of one vocabulary or of two."""
 
     architecture = "MarianMTModel"
-    schema = BartLike.schema.changed(
+    schema = BartLike.schema.derive(
         "marian",
         ("is_decoder",),
         **{SHARED_EMBEDDINGS: flag(True), "decoder_vocab_size": size(None)},
@@ -205,8 +207,10 @@ class MarianFamily(BartLike[BartConfig]):
             SHARED_EMBEDDINGS: config.source_vocab is None,
         }
 
-    def repeated(self, config: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {} if config.source_vocab else super().repeated(config, tensors)
+    def repeat_tensors(
+        self, config: Any, tensors: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        return {} if config.source_vocab else super().repeat_tensors(config, tensors)
 
     def table(self, config: Any) -> Tensors:
         own = {
@@ -225,7 +229,7 @@ class M2M100Family(BartLike[BartConfig]):
     """M2M100 and NLLB-200's dense models; positions have no end."""
 
     architecture = "M2M100ForConditionalGeneration"
-    schema = BartLike.schema.changed("m2m_100")
+    schema = BartLike.schema.derive("m2m_100")
     words: ClassVar[dict[str, str]] = {
         name: field for name, field in BartLike.words.items() if name != "max_positions"
     }

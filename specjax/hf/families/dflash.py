@@ -96,12 +96,14 @@ class DFlashT5Family(_InBlocks, OnT5, T5Family[DFlashT5Config]):
     """Parallel feature drafters of targets with an encoder, with attention to its states."""
 
     shape = DFlashT5Config
-    schema = T5Family.schema.changed(**FIELDS, **BLOCK_FIELDS)
+    schema = T5Family.schema.derive(**FIELDS, **BLOCK_FIELDS)
     words: ClassVar[dict[str, str]] = T5Family.words | WORDS
     tensors: ClassVar[Tensors] = {**_OUTSIDE, **nest_modules("layers_{}", "layers.{}", _T5_LAYER)}
 
-    def given_by(self, target: LanguageModel) -> dict[str, Any]:
-        return super().given_by(target) | {"num_decoder_layers": min(LAYERS, target.info.depth)}
+    def get_target_fields(self, target: LanguageModel) -> dict[str, Any]:
+        return super().get_target_fields(target) | {
+            "num_decoder_layers": min(LAYERS, target.info.depth)
+        }
 
 
 @FAMILIES.register("dflash_llama")
@@ -109,15 +111,15 @@ class DFlashLlama(_InBlocks, OnLlama, Llama[DFlashCausalConfig]):
     """Parallel feature drafters of decoder-only targets with rotary positions."""
 
     shape = DFlashCausalConfig
-    schema = Llama.schema.changed(**FIELDS, **BLOCK_FIELDS, use_qk_norm=flag(False))
+    schema = Llama.schema.derive(**FIELDS, **BLOCK_FIELDS, use_qk_norm=flag(False))
     words: ClassVar[dict[str, str]] = Llama.words | WORDS | {"qk_norm": "use_qk_norm"}
     tensors: ClassVar[Tensors] = {
         **_OUTSIDE,
         **nest_modules("layers_{}", "layers.{}", {**causal.LAYER, **corrections.CONVOLUTIONS}),
     }
 
-    def given_by(self, target: LanguageModel) -> dict[str, Any]:
-        return super().given_by(target) | {
+    def get_target_fields(self, target: LanguageModel) -> dict[str, Any]:
+        return super().get_target_fields(target) | {
             "num_hidden_layers": min(LAYERS, target.info.depth),
             "use_qk_norm": target.config.qk_norm,
         }

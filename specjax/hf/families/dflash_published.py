@@ -23,7 +23,7 @@ from specjax.hf.families.llama import Llama
 from specjax.hf.families.on_target import refuse_other_positions
 from specjax.hf.families.published import (
     UNUSED,
-    nested,
+    get_object,
     read_agreeing,
     read_nested,
     refuse_images,
@@ -158,7 +158,7 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
         null: dict[str, Any] = {"head_dim": None} if hf.get("head_dim", 0) is None else {}
         given = {name: value for name, value in hf.items() if name not in null}
         fields = read(self.schema, given, GENERATION) | null
-        inside = read_nested(NESTED, nested(fields, "dflash_config"), "dflash_config")
+        inside = read_nested(NESTED, get_object(fields, "dflash_config"), "dflash_config")
         fields |= {
             key: read_agreeing(key, fields[key], inside[key], "dflash_config") for key in TWICE
         }
@@ -222,7 +222,7 @@ class PublishedDFlash(Decoder[DFlashCausalConfig]):
             nested_fields["final_logit_softcapping"] = config.logit_limit
         return words, ends
 
-    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+    def get_target_fields(self, target: LanguageModel) -> dict[str, Any]:
         refuse_other_positions(FAMILY, target)
         words, _ = Llama().config_to_hf(target.config)
         # Of a shallow target the last layer is among them, and its states are not published.

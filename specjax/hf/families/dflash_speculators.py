@@ -206,7 +206,7 @@ class DFlashSpeculators(Decoder[DFlashCausalConfig]):
             own["ids"] = Stored(speculators.MAPPING, integer=True, place=True)
         return {**PublishedDFlash.tensors, **own}
 
-    def repeated(
+    def repeat_tensors(
         self, config: DFlashCausalConfig, tensors: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
         """Which of the target's ids can be drafted."""

@@ -83,7 +83,7 @@ def refuse_unread(hf: Mapping[str, Any]) -> None:
 
 def _formats(hf: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     """Fields that identify an unsupported format, their values and its name."""
-    for architecture in _listed(hf.get("architectures")):
+    for architecture in _list_strings(hf.get("architectures")):
         for pattern, name in ARCHITECTURES.items():
             if re.fullmatch(pattern, architecture):
                 yield "architectures", hf["architectures"], name
@@ -92,17 +92,19 @@ def _formats(hf: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
             if re.fullmatch(pattern, str(hf.get(field))):
                 yield field, hf[field], name
     if not is_p_eagle(hf):
-        yield from _given(hf, FIELDS)
+        yield from _iterate_fields(hf, FIELDS)
 
 
-def _given(fields: Mapping[str, Any], named: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
+def _iterate_fields(
+    fields: Mapping[str, Any], named: Mapping[str, str]
+) -> Iterator[tuple[str, Any, str]]:
     for field, name in named.items():
         value = fields.get(field)
         if value is not None and value is not False:
             yield field, value, name
 
 
-def _listed(value: Any) -> list[str]:
+def _list_strings(value: Any) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 

@@ -71,11 +71,11 @@ class EagleT5Family(_OnStates, OnT5, T5Family[EagleT5Config]):
     """Feature drafters of targets with an encoder, with attention to its states."""
 
     shape = EagleT5Config
-    schema = T5Family.schema.changed(**FIELDS, **DETAILS)
+    schema = T5Family.schema.derive(**FIELDS, **DETAILS)
     words: ClassVar[dict[str, str]] = T5Family.words | WORDS
 
-    def given_by(self, target: LanguageModel) -> dict[str, Any]:
-        return super().given_by(target) | {"num_decoder_layers": 1}
+    def get_target_fields(self, target: LanguageModel) -> dict[str, Any]:
+        return super().get_target_fields(target) | {"num_decoder_layers": 1}
 
 
 @FAMILIES.register("eagle_llama")
@@ -83,8 +83,8 @@ class EagleLlama(_OnStates, OnLlama, Llama[EagleCausalConfig]):
     """Feature drafters of decoder-only targets with rotary positions."""
 
     shape = EagleCausalConfig
-    schema = Llama.schema.changed(**FIELDS, **DETAILS, read_first_token=flag(True))
+    schema = Llama.schema.derive(**FIELDS, **DETAILS, read_first_token=flag(True))
     words: ClassVar[dict[str, str]] = Llama.words | WORDS | {"reads_first": "read_first_token"}
 
-    def given_by(self, target: LanguageModel) -> dict[str, Any]:
-        return super().given_by(target) | {"num_hidden_layers": 1}
+    def get_target_fields(self, target: LanguageModel) -> dict[str, Any]:
+        return super().get_target_fields(target) | {"num_hidden_layers": 1}

@@ -33,7 +33,7 @@ from specjax.hf.families.family import Stored, Tensors, nest_modules
 from specjax.hf.families.generation import GENERATION
 from specjax.hf.families.published import (
     UNUSED,
-    nested,
+    get_object,
     read_agreeing,
     read_nested,
     refuse_images,
@@ -161,7 +161,7 @@ class PublishedEagle(Decoder[EagleCausalConfig]):
             **nest_modules("layer", self.block, layer),
         }
 
-    def repeated(
+    def repeat_tensors(
         self, config: EagleCausalConfig, tensors: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
         """Which of the target's ids can be drafted."""
@@ -224,7 +224,7 @@ class Eagle3(PublishedEagle):
     def claims(cls, hf: Mapping[str, Any]) -> bool:
         return is_eagle3(hf) and not is_p_eagle(hf)
 
-    def named(self, tensor: str) -> str:
+    def rename_tensor(self, tensor: str) -> str:
         """The name in SafeAILab's layout; Model Optimizer's layer is `layers.0`."""
         bare = tensor.removeprefix("model.")
         return re.sub(r"^layers\.0\.", f"{self.block}.", bare)
@@ -234,7 +234,7 @@ class Eagle3(PublishedEagle):
     ) -> EagleCausalConfig:
         fields = read(self.schema, hf, GENERATION)
         key = "eagle_aux_hidden_state_layer_ids"
-        inside = read_nested(NESTED, nested(fields, "eagle_config"), "eagle_config")[key]
+        inside = read_nested(NESTED, get_object(fields, "eagle_config"), "eagle_config")[key]
         fields[key] = read_agreeing(key, fields[key], inside, "eagle_config")
         if fields[key] and len(fields[key]) != USUAL:
             raise ValueError(f"{key} is {format_value(fields[key])}; it must name {USUAL} layers")

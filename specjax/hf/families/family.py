@@ -208,15 +208,17 @@ class Family(Generic[Shape]):
         """
         return config
 
-    def named(self, tensor: str) -> str:
+    def rename_tensor(self, tensor: str) -> str:
         """The name of a checkpoint's tensor as `names` has it: of a part of a model, without it."""
         return tensor
 
-    def repeated(self, config: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def repeat_tensors(
+        self, config: Any, tensors: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
         """Tensors of an export that repeat others."""
         return {}
 
-    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+    def get_target_fields(self, target: LanguageModel) -> dict[str, Any]:
         """Fields of `config.json` that a model made for a target has from it."""
         return {}
 
@@ -235,11 +237,11 @@ def _names(family: type[Family], config: Any) -> Mapping[Where, Stored]:
     table = one.table(config)
     leaves = jax.tree_util.tree_flatten_with_path(get_parameter_shapes(one.model(config)))[0]
     paths = (tuple(key.key for key in path) for path, _ in leaves)
-    found = {path: _stored(table, path, one.transposed) for path in paths}
+    found = {path: _find_stored(table, path, one.transposed) for path in paths}
     return {path: stored for path, stored in found.items() if stored}
 
 
-def _stored(table: Tensors, path: Where, transposed: bool) -> Stored | None:
+def _find_stored(table: Tensors, path: Where, transposed: bool) -> Stored | None:
     """Where the parameter at a path is, by the line of a table for it or for its module."""
     numbers = [match[1] for part in path if (match := re.search(r"_(\d+)$", part))]
     names = [re.sub(r"_\d+$", "_{}", part) for part in path]

@@ -43,7 +43,7 @@ class Gemma1(Decoder[CausalConfig]):
 
     # Unlike of Gemma 2 transformers reads `hidden_act`, even where `hidden_activation` is. Its
     # cache looks at windows, though the class declares none.
-    schema = Decoder.schema.changed("gemma", **BIAS, **ALL_FULL, use_bidirectional_attention=FALSE)
+    schema = Decoder.schema.derive("gemma", **BIAS, **ALL_FULL, use_bidirectional_attention=FALSE)
     constants: ClassVar[dict[str, Any]] = {"unit_offset": True}
 
     def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Gemma1(Decoder[CausalConfig]):
 class Gemma2(Decoder[CausalConfig]):
     """Norms around each sublayer, soft caps, windows in every other layer (Gemma team 2024)."""
 
-    schema = Decoder.schema.without("hidden_act").changed(
+    schema = Decoder.schema.without("hidden_act").derive(
         "gemma2",
         **BIAS,
         **WINDOWS,
@@ -98,7 +98,7 @@ class Gemma2(Decoder[CausalConfig]):
 class Gemma3Text(Gemma2):
     """Gemma 2 with norms of queries and keys for soft caps, and two rotations (Gemma team 2025)."""
 
-    schema = Gemma2.schema.changed(
+    schema = Gemma2.schema.derive(
         "gemma3_text",
         **rotary.TWO_KINDS,
         sliding_window_pattern=size(6),
@@ -157,7 +157,7 @@ class Gemma3(Gemma3Text):
     )
     ignored = rf"{Decoder.ignored}|(model\.)?(vision_tower|multi_modal_projector)\..*"
 
-    def named(self, tensor: str) -> str:
+    def rename_tensor(self, tensor: str) -> str:
         for part_of in ("language_model.model.", "model.language_model."):
             if tensor.startswith(part_of):
                 return self.prefix + tensor.removeprefix(part_of)

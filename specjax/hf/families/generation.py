@@ -229,7 +229,7 @@ def refuse_processors(
     fields = hf if generation is None else generation
     beams_in(fields)
     unlisted = set() if generation is None else set(generation) - {*GENERATION, *own, *neutral}
-    declared = declared_for_generation() if unlisted else {}
+    declared = get_generation_defaults() if unlisted else {}
     for name, value in sorted(fields.items()):
         if name in unlisted and name not in declared:
             ignore(name, GENERATION_FILE)
@@ -242,7 +242,7 @@ def refuse_processors(
 
 
 @functools.cache
-def declared_for_generation() -> Mapping[str, Any]:
+def get_generation_defaults() -> Mapping[str, Any]:
     """The fields that transformers' `GenerationConfig` declares, and their defaults."""
     from transformers import GenerationConfig  # slow to import
 

@@ -19,7 +19,7 @@ from specjax.models.positions import Rope
 class Llama(Decoder[Shape]):
     """Llama 1-3, Vicuna, TinyLlama: rotary positions, grouped-query attention."""
 
-    schema = Decoder.schema.changed(
+    schema = Decoder.schema.derive(
         "llama", ("pretraining_tp",), **BIAS, mlp_bias=flag(False), **ALL_FULL
     )
 
@@ -32,14 +32,14 @@ class Llama(Decoder[Shape]):
 class Mistral(Decoder[CausalConfig]):
     """Llama with a sliding window in every layer."""
 
-    schema = Decoder.schema.changed("mistral", **WINDOWS)
+    schema = Decoder.schema.derive("mistral", **WINDOWS)
     windows = "all"
 
 
 class _Qwen(Decoder[CausalConfig]):
     """Layers from `max_window_layers` on slide, where the configuration turns that on."""
 
-    schema = Decoder.schema.changed(**SWITCHED, max_window_layers=size(28, least=0))
+    schema = Decoder.schema.derive(**SWITCHED, max_window_layers=size(28, least=0))
     windows = "mixed"
 
     def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
@@ -52,7 +52,7 @@ class _Qwen(Decoder[CausalConfig]):
 class Qwen2(_Qwen):
     """Llama with biases of queries, keys and values."""
 
-    schema = _Qwen.schema.changed("qwen2")
+    schema = _Qwen.schema.derive("qwen2")
     constants: ClassVar[dict[str, Any]] = {"qkv_bias": True}
 
 
@@ -60,7 +60,7 @@ class Qwen2(_Qwen):
 class MiMo(Qwen2):
     """Qwen2 with a head for multi-token prediction in its checkpoint (`families.mtp`)."""
 
-    schema = Qwen2.schema.changed(num_nextn_predict_layers=size(0, least=0))
+    schema = Qwen2.schema.derive(num_nextn_predict_layers=size(0, least=0))
     architecture = "MiMoForCausalLM"
 
 
@@ -68,7 +68,7 @@ class MiMo(Qwen2):
 class Qwen3(_Qwen):
     """Llama with norms of queries and keys."""
 
-    schema = _Qwen.schema.changed("qwen3", **BIAS)
+    schema = _Qwen.schema.derive("qwen3", **BIAS)
     constants: ClassVar[dict[str, Any]] = {"qk_norm": True}
 
 
@@ -79,7 +79,7 @@ class Olmo2(Decoder[CausalConfig]):
     OLMo 2 (2025), section 3.2; a query's or key's norm is over all heads together.
     """
 
-    schema = Decoder.schema.changed("olmo2", **BIAS, **ALL_FULL)
+    schema = Decoder.schema.derive("olmo2", **BIAS, **ALL_FULL)
     constants: ClassVar[dict[str, Any]] = {
         "wide_qk_norm": True,
         "pre_norm": False,
@@ -92,7 +92,7 @@ class Olmo2(Decoder[CausalConfig]):
 class SmolLM3(Decoder[CausalConfig]):
     """Llama without rotation in some layers (Yang et al. 2025, "RoPE to NoPE and back again")."""
 
-    schema = Decoder.schema.changed(
+    schema = Decoder.schema.derive(
         "smollm3",
         **BIAS,
         **SWITCHED,
@@ -105,10 +105,10 @@ class SmolLM3(Decoder[CausalConfig]):
     windows = "mixed"
 
     def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
-        return [window is not None and not rotates for rotates in _rotated(fields)]
+        return [window is not None and not rotates for rotates in _list_rotations(fields)]
 
     def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-        attributes, rotated = super().from_fields(fields, hf), _rotated(fields)
+        attributes, rotated = super().from_fields(fields, hf), _list_rotations(fields)
         if not all(rotated):
             attributes["ropes"] = tuple(attributes["rope"] if one else None for one in rotated)
         return attributes
@@ -122,7 +122,7 @@ class SmolLM3(Decoder[CausalConfig]):
 class Cwm(Decoder[CausalConfig]):
     """Code World Model: Llama with windows in three of four layers (Meta FAIR 2025)."""
 
-    schema = Decoder.schema.changed(
+    schema = Decoder.schema.derive(
         "cwm", ("pretraining_tp",), **WINDOWS, mlp_bias=flag(False), rope_theta=number(1_000_000.0)
     )
     windows = "mixed"
@@ -147,7 +147,7 @@ class Cwm(Decoder[CausalConfig]):
         return fields | {"sliding_window": fields["sliding_window"] or config.max_positions}
 
 
-def _rotated(fields: Mapping[str, Any]) -> list[bool]:
+def _list_rotations(fields: Mapping[str, Any]) -> list[bool]:
     """Whether each layer rotates; despite its name `no_rope_layers` has a 1 for rotation.
 
     Without that list every `no_rope_layer_interval`-th layer does not rotate.
@@ -170,7 +170,7 @@ def _rotated(fields: Mapping[str, Any]) -> list[bool]:
 class Phi3(Decoder[CausalConfig]):
     """Phi-3, Phi-4: Llama with fused projections, LongRoPE and perhaps partial rotation."""
 
-    schema = Decoder.schema.changed(
+    schema = Decoder.schema.derive(
         "phi3",
         ("embd_pdrop", "resid_pdrop"),
         **WINDOWS,

@@ -44,7 +44,7 @@ class _Mixed(Decoder[CausalConfig]):
 class Mixtral(_Mixed):
     """Mistral with a mixture of experts in every layer."""
 
-    schema = Decoder.schema.changed(
+    schema = Decoder.schema.derive(
         "mixtral",
         (*LOSSES, "router_jitter_noise"),
         **WINDOWS,
@@ -75,7 +75,7 @@ class Mixtral(_Mixed):
 class Qwen3MoE(_Mixed):
     """Qwen3 with mixtures of experts, in all layers or in some."""
 
-    schema = Decoder.schema.changed(
+    schema = Decoder.schema.derive(
         "qwen3_moe",
         LOSSES,
         **BIAS,

@@ -140,7 +140,7 @@ class Mtp(Family[EagleCausalConfig]):
         }
         return fields | ends, ends
 
-    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+    def get_target_fields(self, target: LanguageModel) -> dict[str, Any]:
         words, _ = get_family(target).config_to_hf(target.config)
         return {speculators.TYPE: "mtp", speculators.LAYER: words}
 
@@ -161,7 +161,7 @@ class MtpOfTarget(Mtp):
         """The family of the head in a checkpoint with this `config.json`."""
         return cls(hf.get("num_hidden_layers", 0))
 
-    def named(self, tensor: str) -> str:
+    def rename_tensor(self, tensor: str) -> str:
         """The name in the layout of speculators, and of the target's own tensors one apart."""
         found = self._blocks.fullmatch(tensor)
         if found is None or found[1].startswith(("embed_tokens.", "shared_head.head.")):

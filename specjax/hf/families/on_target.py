@@ -90,7 +90,7 @@ class OnTargetFamily(Family[Any]):
         """The fields of layers that suit a target."""
         return target.config
 
-    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+    def get_target_fields(self, target: LanguageModel) -> dict[str, Any]:
         words, _ = self.layers().config_to_hf(self.of_target(target))
         return words | {
             "target_hidden_size": target.config.d_model,
@@ -119,9 +119,9 @@ class OnT5(OnTargetFamily):
     def of_target(self, target: LanguageModel) -> T5Config:
         return like_t5(_with_encoder(FAMILIES.get_name(type(self)), target))
 
-    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+    def get_target_fields(self, target: LanguageModel) -> dict[str, Any]:
         heads, width = _with_encoder(FAMILIES.get_name(type(self)), target).cross_heads
-        return super().given_by(target) | {
+        return super().get_target_fields(target) | {
             "target_cross_layer": target.info.depth,
             "target_num_heads": heads,
             "target_head_dim": width,
@@ -177,10 +177,10 @@ class OnLlama(OnTargetFamily):
             )
         return super().from_fields(fields, hf)
 
-    def given_by(self, target: LanguageModel) -> dict[str, Any]:
+    def get_target_fields(self, target: LanguageModel) -> dict[str, Any]:
         refuse_other_positions(FAMILIES.get_name(type(self)), target)
         # Serving engines read no biases; a drafter only has them if its own shape sets them.
-        words = super().given_by(target) | {"attention_bias": False, "mlp_bias": False}
+        words = super().get_target_fields(target) | {"attention_bias": False, "mlp_bias": False}
         rope = target.config.rope
         if rope.kind == "longrope" and rope.width < target.config.d_head:
             # Drafters rotate whole heads, for whose waves the target has too few factors.

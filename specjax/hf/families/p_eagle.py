@@ -18,7 +18,7 @@ from specjax.hf.families.eagle3 import Eagle3, Eagle3Speculators, PublishedEagle
 from specjax.hf.families.eagle3_fields import MASKS, P_EAGLE, is_p_eagle
 from specjax.hf.families.family import Tensors, nest_modules
 from specjax.hf.families.on_target import OnTargetFamily
-from specjax.hf.families.published import nested, read_nested
+from specjax.hf.families.published import get_object, read_nested
 from specjax.hf.families.schema import (
     MOST_LAYERS,
     Schema,
@@ -70,12 +70,14 @@ class PEagleT5Family(_OwnMasks, EagleT5Family):
     """P-EAGLE drafters of targets with an encoder, with attention to its states."""
 
     model, shape = PEagle, PEagleT5Config
-    schema = EagleT5Family.schema.changed(**OWN_FIELD)
+    schema = EagleT5Family.schema.derive(**OWN_FIELD)
     words: ClassVar[dict[str, str]] = EagleT5Family.words | OWN_WORD
     tensors: ClassVar[Tensors] = {**EagleT5Family.tensors, **OWN_TENSORS}
 
-    def given_by(self, target: LanguageModel) -> dict[str, Any]:
-        return super().given_by(target) | {"num_decoder_layers": min(LAYERS, target.info.depth)}
+    def get_target_fields(self, target: LanguageModel) -> dict[str, Any]:
+        return super().get_target_fields(target) | {
+            "num_decoder_layers": min(LAYERS, target.info.depth)
+        }
 
 
 @FAMILIES.register("p_eagle_llama")
@@ -83,12 +85,14 @@ class PEagleLlama(_OwnMasks, EagleLlama):
     """P-EAGLE drafters of decoder-only targets with rotary positions."""
 
     model, shape = PEagle, PEagleCausalConfig
-    schema = EagleLlama.schema.changed(**OWN_FIELD)
+    schema = EagleLlama.schema.derive(**OWN_FIELD)
     words: ClassVar[dict[str, str]] = EagleLlama.words | OWN_WORD
     tensors: ClassVar[Tensors] = {**EagleLlama.tensors, **OWN_TENSORS}
 
-    def given_by(self, target: LanguageModel) -> dict[str, Any]:
-        return super().given_by(target) | {"num_hidden_layers": min(LAYERS, target.info.depth)}
+    def get_target_fields(self, target: LanguageModel) -> dict[str, Any]:
+        return super().get_target_fields(target) | {
+            "num_hidden_layers": min(LAYERS, target.info.depth)
+        }
 
 
 class _PublishedMasks(PublishedEagle):
@@ -124,7 +128,7 @@ class PublishedPEagle(_PublishedMasks, Eagle3):
     def claims(cls, hf: Mapping[str, Any]) -> bool:
         return is_p_eagle(hf)
 
-    def named(self, tensor: str) -> str:
+    def rename_tensor(self, tensor: str) -> str:
         """The name in SpecForge's layout; SafeAILab's first layer is `midlayer`."""
         bare = tensor.removeprefix("model.")
         first = "midlayer."
@@ -137,7 +141,7 @@ class PublishedPEagle(_PublishedMasks, Eagle3):
           ValueError: when there is none, or two.
         """
         inside = Schema({MASK: size(None, least=0)})
-        of_block = read_nested(inside, nested(fields, "dflash_config"), "dflash_config")[MASK]
+        of_block = read_nested(inside, get_object(fields, "dflash_config"), "dflash_config")[MASK]
         found = {name: fields[name] for name in MASKS} | {"dflash_config": of_block}
         found = {name: token for name, token in found.items() if token is not None}
         if len(set(found.values())) > 1:

@@ -84,7 +84,7 @@ def refuse_images(fields: Mapping[str, Any]) -> None:
             )
 
 
-def nested(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+def get_object(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The object that is a field, empty where it is null.
 
     Raises:

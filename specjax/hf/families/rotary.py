@@ -277,12 +277,12 @@ def _yarn(rope: Rope, values: Mapping[str, Any], original: int, longest: int) ->
 def _yarn_attention(factor: float, values: Mapping[str, Any]) -> float:
     """The temperature of YaRN's attention (Peng et al. 2023, section 3.4), as DeepSeek has it."""
 
-    def grown(scale: float) -> float:
+    def compute_scale(scale: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
 
     if values["mscale"] and values["mscale_all_dim"]:
-        return grown(values["mscale"]) / grown(values["mscale_all_dim"])
-    return grown(1.0)
+        return compute_scale(values["mscale"]) / compute_scale(values["mscale_all_dim"])
+    return compute_scale(1.0)
 
 
 def _longrope(rope: Rope, values: Mapping[str, Any], original: int, longest: int) -> Rope:

@@ -167,7 +167,7 @@ class Schema:
                 found[name] = alias
         return found
 
-    def changed(
+    def derive(
         self, model_type: str = "", harmless: Collection[str] = (), /, **fields: Field
     ) -> Schema:
         """The schema of a relative with other fields, of the class of its model type.
@@ -275,14 +275,14 @@ def read(schema: Schema, hf: Mapping[str, Any], elsewhere: Collection[str] = ())
                 "and"
                 " reads no model whose configuration has it"
             )
-    written = {name: _written(aliases, hf, name) for name in schema.fields}
+    written = {name: _find_written_name(aliases, hf, name) for name in schema.fields}
     return {
-        name: _checked(hf, written[name], field, name, schema)
+        name: _read_field(hf, written[name], field, name, schema)
         for name, field in schema.fields.items()
     }
 
 
-def _written(aliases: Mapping[str, str], hf: Mapping[str, Any], name: str) -> str:
+def _find_written_name(aliases: Mapping[str, str], hf: Mapping[str, Any], name: str) -> str:
     """The name under which a configuration has a field; it must not contradict itself."""
     names = [name, *(other for other, meant in aliases.items() if meant == name)]
     given = [other for other in names if other in hf]
@@ -296,7 +296,9 @@ def _written(aliases: Mapping[str, str], hf: Mapping[str, Any], name: str) -> st
     return given[0] if given else name
 
 
-def _checked(hf: Mapping[str, Any], written: str, field: Field, name: str, schema: Schema) -> Any:
+def _read_field(
+    hf: Mapping[str, Any], written: str, field: Field, name: str, schema: Schema
+) -> Any:
     declared = schema.declaration
     if written not in hf:
         if field.default is NEEDED:

@@ -83,7 +83,7 @@ def forced_tokens(
     if language is not None or task is not None:
         return prefix_tokens(tokens, language, task, timestamps)
     ids = fields.get("forced_decoder_ids")
-    ids = _listed(hf.get("forced_decoder_ids") if ids is None else ids, vocab_size)
+    ids = _parse_forced_ids(hf.get("forced_decoder_ids") if ids is None else ids, vocab_size)
     return _complete(tokens, ids[0] if ids else None, ids[1:], timestamps)
 
 
@@ -148,7 +148,7 @@ def _language(tokens: SpeechTokens, language: str) -> int:
     return token
 
 
-def _listed(ids: Any, vocab_size: int) -> list[int | None]:
+def _parse_forced_ids(ids: Any, vocab_size: int) -> list[int | None]:
     """The tokens of `forced_decoder_ids`, [place, token] from place 1 on."""
     if ids is None:
         return []

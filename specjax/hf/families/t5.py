@@ -167,7 +167,7 @@ def _plain(entry: str | Stored) -> str | Stored:
     return entry.replace(".wi_1", ".wi") if isinstance(entry, str) else entry
 
 
-GATED = T5Family.schema.changed(
+GATED = T5Family.schema.derive(
     feed_forward_proj=choice("gated-gelu", PROJECTIONS), tie_word_embeddings=flag(True)
 )
 """Fields of mT5 and umT5."""
@@ -177,7 +177,7 @@ GATED = T5Family.schema.changed(
 class MT5Family(T5Family[T5Config]):
     """mT5, whose outputs are never scaled, for any configuration."""
 
-    schema = GATED.changed("mt5").without("scale_decoder_outputs")
+    schema = GATED.derive("mt5").without("scale_decoder_outputs")
     architecture = "MT5ForConditionalGeneration"
 
     def scales(self, fields: Mapping[str, Any], hf: Mapping[str, Any]) -> bool:
@@ -188,7 +188,7 @@ class MT5Family(T5Family[T5Config]):
 class UMT5Family(T5Family[T5Config]):
     """umT5: separate relative positions in every layer."""
 
-    schema = GATED.changed("umt5")
+    schema = GATED.derive("umt5")
     architecture = "UMT5ForConditionalGeneration"
     constants: ClassVar[dict[str, Any]] = {"layer_tables": True}
 

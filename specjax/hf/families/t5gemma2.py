@@ -27,7 +27,7 @@ from specjax.hf.families.schema import (
 from specjax.models.t5gemma import Stack
 from specjax.models.t5gemma2 import T5Gemma2, T5Gemma2Config
 
-STACK = t5gemma.STACK.changed(
+STACK = t5gemma.STACK.derive(
     "t5gemma2_decoder",
     **rotary.TWO_KINDS,
     max_position_embeddings=size(131_072),
@@ -83,7 +83,7 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
 
     model, shape = T5Gemma2, T5Gemma2Config
     # Hugging Face overwrites the token after an image by the encoder's.
-    schema = t5gemma.T5GemmaLike.schema.changed(
+    schema = t5gemma.T5GemmaLike.schema.derive(
         "t5gemma2", (*IMAGES, "eoi_token_id", "eoi_token_index")
     )
     # Images, and second copies of what both sides share.
@@ -98,7 +98,7 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
     }
     tensors: ClassVar[Tensors] = {**t5gemma.T5GemmaLike.tensors, **shared}
 
-    def named(self, tensor: str) -> str:
+    def rename_tensor(self, tensor: str) -> str:
         """Maps names: transformers 5 names the encoder's text model differently in memory."""
         return tensor.replace("encoder.text_model.", "encoder.")
 
@@ -140,7 +140,7 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
         }
         return fields | {"eoi_token_index": config.image_end}
 
-    def repeated(
+    def repeat_tensors(
         self, config: T5Gemma2Config, tensors: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
         """Repeats shared tensors for each side, because Hugging Face ties nothing."""

@@ -26,7 +26,7 @@ class WhisperFamily(BartLike[WhisperConfig]):
     }
     # Hugging Face reads `scale_embedding` of a Whisper, and scales nothing.
     constants: ClassVar[dict[str, Any]] = {"key_bias": False, "scale_embedding": False}
-    schema = BartLike.schema.without("max_position_embeddings").changed(
+    schema = BartLike.schema.without("max_position_embeddings").derive(
         "whisper",
         # SpecAugment masks in training only; the classifier and alignments are of other tasks.
         (

@@ -74,11 +74,11 @@ def rename_to_keys(path: Path) -> Callable[[str], str]:
     keys = {field: prefix + key for key, field in get_architecture(path).fields().items()}
     keys |= {field: key for key, field in SPECIAL.items()}
 
-    def named(refusal: str) -> str:
+    def rename_field(refusal: str) -> str:
         field, verb, rest = refusal.partition(" is ")
         return f"{keys.get(field, field)}{verb}{rest}"
 
-    return named
+    return rename_field
 
 
 def _config(path: Path, header: Header, architecture: Architecture) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Texts:
 
     def read(self) -> list[str]:
         """The texts."""
-        with _mapped(self.path) as data:
+        with _map_file(self.path) as data:
             cursor = _Cursor(self.path, data, self.offset)
             return [cursor.text() for _ in range(self.count)]
 
@@ -113,7 +113,7 @@ def _read(path: Path, size: int, modified: int) -> Header:
         begin = file.read(len(MAGIC))
     if begin != MAGIC:
         raise _refusal(path, f"begins with {begin!r}; a GGUF file begins with {MAGIC!r}")
-    with _mapped(path) as data:
+    with _map_file(path) as data:
         cursor = _Cursor(path, data, len(MAGIC))
         version = cursor.number("I")
         if version not in VERSIONS:
@@ -126,7 +126,7 @@ def _read(path: Path, size: int, modified: int) -> Header:
         infos = [_info(cursor) for _ in range(tensors)]
     alignment = metadata.get("general.alignment", ALIGNMENT)
     start = -(-cursor.offset // alignment) * alignment
-    placed = {info[0]: _placed(path, *info, start, size) for info in infos}
+    placed = {info[0]: _make_tensor(path, *info, start, size) for info in infos}
     return Header(metadata, placed)
 
 
@@ -201,7 +201,7 @@ def _info(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     return name, shape, cursor.number("I"), cursor.number("Q")
 
 
-def _placed(
+def _make_tensor(
     path: Path, name: str, shape: tuple[int, ...], kind: int, offset: int, start: int, size: int
 ) -> Tensor:
     """A tensor whose type is read and whose numbers are all in the file."""
@@ -227,7 +227,7 @@ def _placed(
     return Tensor(known[kind], shape, start + offset, row_bytes)
 
 
-def _mapped(path: Path) -> mmap.mmap:
+def _map_file(path: Path) -> mmap.mmap:
     """The file as memory that is read when it is used."""
     with open(path, "rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

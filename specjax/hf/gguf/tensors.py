@@ -107,9 +107,11 @@ class GgufFile:
         own = self._names[name]
         tensor = self._header.tensors[own]
         offset = -1.0 if self._architecture.offset_norms and "norm.weight" in own else 0.0
-        return Slice(_stored(self._data, tensor), tensor, self._interleaved(own), offset)
+        return Slice(
+            _view_rows(self._data, tensor), tensor, self._count_interleaved_heads(own), offset
+        )
 
-    def _interleaved(self, own: str) -> int:
+    def _count_interleaved_heads(self, own: str) -> int:
         if not self._architecture.interleaved or not own.endswith(
             ("attn_q.weight", "attn_k.weight")
         ):
@@ -119,7 +121,7 @@ class GgufFile:
         return heads if ".attn_q." in own else self._header.metadata.get(f"{prefix}_kv", heads)
 
 
-def _stored(data: np.ndarray, tensor: Tensor) -> np.ndarray:
+def _view_rows(data: np.ndarray, tensor: Tensor) -> np.ndarray:
     """The bytes of a tensor's rows."""
     rows = int(np.prod(tensor.shape[:-1], dtype=np.int64))
     begin = tensor.offset
@@ -169,7 +171,7 @@ def read_factors(path: Path) -> dict[str, list[float]]:
     tensors = read_header(path).tensors
     data = np.memmap(path, np.uint8, "r")
     return {
-        name: Slice(_stored(data, tensors[name]), tensors[name])[:].ravel().tolist()
+        name: Slice(_view_rows(data, tensors[name]), tensors[name])[:].ravel().tolist()
         for name in FACTORS
         if name in tensors
     }

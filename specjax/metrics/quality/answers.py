@@ -48,10 +48,10 @@ class Choice(Metric):
     example: ClassVar[tuple[str, str]] = ("B", "C")
 
     def __call__(self, outputs: Sequence[str], references: Sequence[Reference]) -> dict[str, float]:
-        return {"choice": percent(lambda o, r: chosen(o) == r, outputs, references)}
+        return {"choice": percent(lambda o, r: find_choice(o) == r, outputs, references)}
 
 
-def chosen(text: str) -> str | None:
+def find_choice(text: str) -> str | None:
     """The last letter that an answer to a question with four choices gives."""
     for pattern in _CHOICES:
         if letters := pattern.findall(text):

@@ -31,7 +31,9 @@ def operation_bars(strategies: Strategies) -> Figure | None:
 
     Kim et al. (2023), Figure 8; the first two by model.
     """
-    counted = {name: entry["operations"] for name, entry in strategies.items() if _counted(entry)}
+    counted = {
+        name: entry["operations"] for name, entry in strategies.items() if _has_operations(entry)
+    }
     if BASELINE not in counted:
         return None
     names = list(counted)
@@ -59,7 +61,7 @@ def operation_bars(strategies: Strategies) -> Figure | None:
     return figure
 
 
-def _counted(entry: Mapping[str, Any]) -> bool:
+def _has_operations(entry: Mapping[str, Any]) -> bool:
     """Whether a strategy has operations in total."""
     return bool(((entry.get("operations") or {}).get("total") or {}).get("flops"))
 
@@ -74,7 +76,7 @@ def roofline(results: Mapping[str, Any]) -> Figure | None:
     steps = {name: step for name, step in (results.get("roofline") or {}).items() if step}
     if not steps:
         return None
-    counted = {n: entry for n, entry in results["strategies"].items() if _counted(entry)}
+    counted = {n: entry for n, entry in results["strategies"].items() if _has_operations(entry)}
     size = BYTES.get(results["config"].get("dtype", ""))
     both = bool(counted and size)
     height = max(4.0, style.bar_height(len(steps)), 0.24 * len(counted) + 1.0)

@@ -54,7 +54,7 @@ class DFlashObjective(FeatureDrafting[DFlash]):
         help="fit temperatures of the confidence head on the held-out texts after training",
     )
 
-    def added(self, step: Step) -> jax.Array | float:
+    def compute_other_losses(self, step: Step) -> jax.Array | float:
         """The losses of the confidence head, and of the logits before a correction.
 
         DSpark (arXiv 2607.05147): the label of the head is the probability that the token is

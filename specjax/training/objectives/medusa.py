@@ -86,7 +86,7 @@ class Medusa(DivergenceFields, Objective[LanguageModel]):
         total = one_by_one(loss, states, decayed[:, None, None] * masks)
         return total / jnp.sum(decayed), jnp.sum(batch["mask"])
 
-    def measured(
+    def measure(
         self, model: LanguageModel, params: Params, frozen: Frozen, batch: TrainingBatch
     ) -> dict[str, tuple[jax.Array, jax.Array]]:
         target, hidden, p, best = self._target(model, frozen, batch)
@@ -96,7 +96,9 @@ class Medusa(DivergenceFields, Objective[LanguageModel]):
             logits = model.read_out(target, state)
             return argmax(logits) == best, acceptance.overlap(p, logits)
 
-        return acceptance.measured(zip(*jax.lax.map(measure_head, states), masks, strict=True))
+        return acceptance.measure_acceptance(
+            zip(*jax.lax.map(measure_head, states), masks, strict=True)
+        )
 
     def _target(
         self, model: LanguageModel, frozen: Frozen, batch: TrainingBatch

@@ -36,7 +36,7 @@ from specjax.hf.families.schema import flag
 class Alpaca(Llama):
     """Llama whose output layer is tied unless its configuration says otherwise."""
 
-    schema = Llama.schema.changed(tie_word_embeddings=flag(True))
+    schema = Llama.schema.derive(tie_word_embeddings=flag(True))
 '''
 
 
@@ -91,7 +91,7 @@ def test_a_file_is_enough_for_help_and_the_table(newcomer) -> None:
 def test_a_feature_drafter_says_which_layers_it_reads(name) -> None:
     family = FAMILIES[name].cls()
     target = T5(T5Config(20, 8, 4, 16, 2, 2, 2, eos=(1,)))
-    words = {**family.given_by(target), "model_type": name, "eos_token_id": 1}
+    words = {**family.get_target_fields(target), "model_type": name, "eos_token_id": 1}
     _, config = parse_config("it", words, None, jnp.float32)
     assert config.features == tuple(layers_read(2)) and config.cross == 2
     with pytest.raises(UserError, match="target_layers"):
@@ -117,7 +117,7 @@ def test_a_parallel_drafter_reads_layers_at_equal_distances() -> None:
 )
 def test_a_parallel_drafter_is_saved_and_loaded(kind, own, tmp_path) -> None:
     name = f"dflash_{kind}"
-    words = FAMILIES[name].cls().given_by(TARGETS[kind])
+    words = FAMILIES[name].cls().get_target_fields(TARGETS[kind])
     words |= {"model_type": name, "block_size": 5, "draft_vocab_size": 7, **own}
     family, shape = parse_config("it", words, None, jnp.float32)
     assert (shape.block_size, shape.draft_vocab, shape.layers) == (5, 7, 2)
