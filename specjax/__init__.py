@@ -20,6 +20,7 @@ _PUBLIC = {
     "Generator": "api",
     "Hypothesis": "beams",
     "LoadedModel": "loading",
+    "Request": "batching.requests",
     "Result": "result",
     "Segment": "transcription.transcript",
     "Strategy": "decoding.strategy",

@@ -9,12 +9,32 @@ print(result.texts, result.statistics)
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any
 
 import jax
 import numpy as np
 
+from specjax.batching.outputs import (
+    Output,
+    decode_all,
+    decode_stream,
+    gather_rows,
+    get_outputs,
+    get_tokens,
+    stream_async,
+)
+from specjax.batching.requests import Entry, ThreadFeed, encode_request
+from specjax.batching.rows import RowMaker, find_width, fold_each
+from specjax.batching.slots import Slots
 from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.contracts.context import Options
 from specjax.data.batching import Batch, Prompt
@@ -46,9 +66,10 @@ class Generator:
 
     A drafter of another tokenizer drafts the tokens that both have (`specjax.in_vocabulary_of`).
     Prompts are padded to multiples of `bucket` (0: as wide as the longest of their batch) and
-    batches to full size, so that few programs are compiled; each call is one host dispatch per
-    batch. Rows have the same tokens as alone under the same seed and index, in half precision up to
-    rounding (docs/how_to/half_precision.md).
+    batches to full size, so that few programs are compiled. A call with no more prompts than its
+    batch has rows is one host dispatch; of more, each takes the slot of a row that has ended
+    (`decoding.filling`). Rows have the same tokens as alone under the same seed and index, in half
+    precision up to rounding (docs/how_to/half_precision.md).
 
     `invariant`: tokens that every call of the target feeds; 0: as many as needed.
     Generators that share it, `max_new_tokens` and the batch's shape give the same greedy tokens
@@ -121,26 +142,96 @@ class Generator:
         trees = self._check_tables(tables)
         ids = self.encode(prompts)
         size = self.padded_size(batch_size or len(ids))
-        tokens: list[list[int]] = []
-        traces = []
-        for start in range(0, len(ids), size):
-            release_programs()
-            batch = self.batch(ids[start : start + size], size, first=start)
-            generation = self.run(batch, self.keys(batch, seed), trees=trees)
-            tokens += self.rows(generation)[: batch.rows]
-            traces.append((generation, batch.rows))
-        statistics = summarize(self.decoder, traces)
-        return Result(tokens, self.decode(tokens), statistics, self._first(ids, traces))
-
-    def _first(self, ids: list[Prompt], traces: list[tuple[Generation, int]]) -> FirstTexts | None:
-        """The texts that a notebook shows; None without a tokenizer."""
-        if self.target.tokenizer is None:
-            return None
-        generation, rows = traces[0]
-        shown = ids[: min(rows, SHOWN)]
+        release_programs()
+        if len(ids) > size:
+            return self._fill(ids, seed, size, trees)
+        batch = self.batch(ids, size)
+        generation = self.run(batch, self.keys(batch, seed), trees=trees)
+        tokens = self.rows(generation)[: len(ids)]
         # Leaves out the drafter's memory, which may be large.
-        kept = generation.replace(memory=())
-        return FirstTexts(kept, shown, self.decoder, self.target.tokenizer)
+        shown = generation.replace(memory=())
+        return self._result(ids, tokens, [(generation, len(ids))], shown)
+
+    def _fill(self, ids: list[Prompt], seed: int, size: int, trees: Mapping[str, Params]) -> Result:
+        """The result of more prompts than `size` slots, which take them one after the other."""
+        most = self.decoder.max_new_tokens
+        entries = [Entry(place, row, most, seed, place) for place, row in enumerate(ids)]
+        slots = self.slots(size, find_width(self.prompts, ids), trees)
+        ended = decode_all(slots, entries)
+        tokens: list[list[int]] = [[] for _ in ids]
+        for one in ended:
+            for entry, row in zip(one.entries, self.rows(one.generation), strict=True):
+                tokens[entry.place] = row
+        traces = [(one.generation, len(one.entries)) for one in ended]
+        return self._result(ids, tokens, traces, gather_rows(ended, min(SHOWN, len(ids))))
+
+    def _result(
+        self,
+        ids: list[Prompt],
+        tokens: list[list[int]],
+        traces: list[tuple[Generation, int]],
+        shown: Generation,
+    ) -> Result:
+        """A result whose first texts, for notebooks, are those of `shown`."""
+        statistics, tokenizer = summarize(self.decoder, traces), self.target.tokenizer
+        first = FirstTexts(shown, ids[:SHOWN], self.decoder, tokenizer) if tokenizer else None
+        return Result(tokens, self.decode(tokens), statistics, first)
+
+    def slots(
+        self, size: int, width: int, trees: Mapping[str, Params] | None = None, **how: Any
+    ) -> Slots:
+        """`size` slots for prompts of up to `width` tokens (`batching.slots`)."""
+
+        def arguments(batch: Batch, keys: jax.Array) -> tuple[Any, ...]:
+            return self.arguments(batch, keys)[2:]
+
+        make_rows = RowMaker(self.prompts, arguments, width)
+        params = self.params | dict(trees or {})
+        return Slots(self.decoder, params, make_rows, size, **how)
+
+    def stream_many(
+        self,
+        prompts: Iterable[Any],
+        *,
+        seed: int = 0,
+        batch_size: int = 32,
+        tables: Mapping[str, Params] | None = None,
+    ) -> Iterator[tuple[int, Output]]:
+        """Yields each prompt's place and text, or token ids, as soon as its row has ended.
+
+        `prompts` are texts, token ids, audio or `Request`s. The iterable may be endless, and may
+        wait for prompts: a thread reads it, at most `batch_size` prompts ahead, while rows go on.
+        Nothing is decoded while nobody asks for the next row. A prompt that cannot be decoded gives
+        its error in place of a text.
+
+        Raises:
+          UserError: at once, when an argument is invalid.
+        """
+        check_integers(seed=seed, batch_size=batch_size)
+        if isinstance(prompts, str) or not isinstance(prompts, Iterable):
+            raise UserError(f"prompts is {prompts!r:.80}; it must be an iterable of prompts")
+        trees, most = self._check_tables(tables), self.decoder.max_new_tokens
+        size = self.padded_size(batch_size)
+
+        def encode(place: int, given: Any) -> Entry:
+            return encode_request(place, given, self.prompts.encode_one, most, seed)
+
+        def outputs() -> Iterator[tuple[int, Output]]:
+            release_programs()
+            slots = self.slots(size, find_width(self.prompts), trees, eager=True)
+            for one in decode_stream(slots, ThreadFeed(prompts, encode, size)):
+                yield from get_outputs(one, self.decode)
+
+        return outputs()
+
+    def stream_many_async(
+        self, prompts: Iterable[Any] | AsyncIterable[Any], **options: Any
+    ) -> AsyncIterator[tuple[int, Output]]:
+        """`stream_many` for an event loop, which goes on while rows are decoded.
+
+        `prompts` may be an asynchronous iterable.
+        """
+        return stream_async(functools.partial(self.stream_many, **options), prompts)
 
     def _check_tables(self, tables: Mapping[str, Params] | None) -> Mapping[str, Params]:
         """Tables for a call; refuses those that the strategy does not read or that do not fit."""
@@ -200,7 +291,7 @@ class Generator:
 
     def keys(self, batch: Batch, seed: int) -> jax.Array:
         """One key per row, from the seed and the row's index in the data."""
-        return _row_keys(jax.random.key(seed), batch.index)
+        return fold_each(jax.random.key(seed), batch.index)
 
     def run(
         self,
@@ -272,10 +363,7 @@ class Generator:
     @staticmethod
     def rows(generation: Generation) -> list[list[int]]:
         """Generated ids of every row, fetched from the device."""
-        tokens, begin, length = jax.device_get(
-            (generation.tokens, generation.begin, generation.length)
-        )
-        return [row[b:n].tolist() for row, b, n in zip(tokens, begin, length, strict=True)]
+        return get_tokens(generation)
 
     def decode(self, tokens: list[list[int]]) -> list[str] | None:
         """Texts of generated ids without special tokens; None without a tokenizer."""
@@ -297,8 +385,3 @@ def check_parts(target: Any, drafters: Any, tables: Any) -> None:
         if not isinstance(value, LoadedModel):
             raise UserError(f"{name} is {value!r}; it must be what specjax.load returns")
     check_target(target)
-
-
-@jax.jit
-def _row_keys(key: jax.Array, index: jax.Array) -> jax.Array:
-    return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)

@@ -16,6 +16,7 @@ from specjax.contracts.env import Models
 from specjax.data.batching import Batch, Prompt, make_batch, pad_ids
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
+from specjax.models.info import Frames
 from specjax.runtime.errors import UserError
 
 LETTERS = 16
@@ -114,6 +115,20 @@ class Prompts:
         known = dict(self.decoder.models)
         return {name: known[name] for name in self.decoder.used}
 
+    @property
+    def frames(self) -> Frames | None:
+        """The frames of audio prompts; None: prompts are tokens."""
+        return self._target.info.frames
+
+    @property
+    def pad(self) -> int:
+        """The token that pads prompts."""
+        return self._target.info.pad
+
+    @property
+    def _target(self) -> LanguageModel:
+        return next(iter(self.models.values()))
+
     def encode(self, prompts: Sequence[Any]) -> list[Prompt]:
         """Token ids of prompts, or audio features; checks that all can be decoded.
 
@@ -122,17 +137,23 @@ class Prompts:
         Raises:
           UserError: when they are invalid.
         """
-        is_speech = bool(next(iter(self.models.values())).info.frames)
-        kinds = "audio files or waveforms" if is_speech else "texts or token ids"
+        kinds = "audio files or waveforms" if self.frames else "texts or token ids"
         if isinstance(prompts, str):
             prompts = [prompts]
         if not isinstance(prompts, Iterable):
             raise UserError(f"prompts is {prompts!r}; it must be a list of {kinds}")
-        one = self._features if is_speech else self._ids
-        rows = [one(index, prompt) for index, prompt in enumerate(prompts)]
+        rows = [self.encode_one(index, prompt) for index, prompt in enumerate(prompts)]
         if not rows:
             raise UserError("prompts is empty; there is nothing to decode")
         return rows
+
+    def encode_one(self, index: int, prompt: Any) -> Prompt:
+        """Token ids or audio features of the prompt `index`; checks that it can be decoded.
+
+        Raises:
+          UserError: when it is invalid, naming the index.
+        """
+        return self._features(index, prompt) if self.frames else self._ids(index, prompt)
 
     def _features(self, index: int, prompt: Any) -> np.ndarray:
         if self.extractor is None:
@@ -203,24 +224,31 @@ class Prompts:
                     f" {name!r} has {model.info.max_positions} positions for {share}"
                 )
 
-    def batch(self, ids: Sequence[Prompt], size: int, first: int = 0) -> Batch:
+    def batch(
+        self, ids: Sequence[Prompt], size: int, first: int = 0, own_most: int | None = None
+    ) -> Batch:
         """Rows `first ..` padded to a compiled shape; missing rows decode nothing.
 
-        With `bucket` 0 that is as wide as the longest of them.
+        With `bucket` 0 that is as wide as the longest of them. Of prompts with more than `own_most`
+        tokens in a model's own vocabulary, that model gets the end.
         """
         bucket = self.bucket or 1
-        pad = next(iter(self.models.values())).info.pad
         made = make_batch(
             ids,
             size,
             first=first,
-            pad=pad,
+            pad=self.pad,
             bucket=bucket,
             limit=self.decoder.max_new_tokens,
         )
         texts = self.texts(ids) if self.own else []
         own = {
-            name: pad_ids(list(map(encode_own, texts, ids)), size, 0, bucket)
+            name: pad_ids(
+                [own[-own_most:] if own_most else own for own in map(encode_own, texts, ids)],
+                size,
+                0,
+                bucket,
+            )
             for name, encode_own in self.own.items()
         }
         return dataclasses.replace(made, own=own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 import numpy as np
@@ -90,16 +90,21 @@ def pad_to_few_shapes(batches: Sequence[Batch], new_tokens: int, pad: int) -> li
         for name, (tokens, _) in batch.own.items():
             own[name, width] = max(tokens.shape[1], own.get((name, width), 0))
     return [
-        dataclasses.replace(
-            batch,
-            tokens=_widen(batch.tokens, width, pad),
-            own={
-                name: (_widen(tokens, own[name, width], 0), length)
-                for name, (tokens, length) in batch.own.items()
-            },
-        )
+        widen(batch, width, {name: own[name, width] for name in batch.own}, pad)
         for batch, width in zip(batches, chosen, strict=True)
     ]
+
+
+def widen(batch: Batch, width: int, own: Mapping[str, int], pad: int) -> Batch:
+    """The batch padded to prompts of `width` tokens, those in other vocabularies to `own`."""
+    return dataclasses.replace(
+        batch,
+        tokens=_widen(batch.tokens, width, pad),
+        own={
+            name: (_widen(tokens, own[name], 0), length)
+            for name, (tokens, length) in batch.own.items()
+        },
+    )
 
 
 def _widen(tokens: np.ndarray, width: int, pad: int) -> np.ndarray:

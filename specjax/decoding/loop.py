@@ -58,19 +58,22 @@ def begin(
     keys: jax.Array,
     limit: jax.Array,
     options: Options,
+    longest: int | None = None,
 ) -> State:
     """The state before the first round: prefilled caches, one pending token per row in no cache.
 
     The drafter's memory is initialized after all models have read the prompts. Models that no row's
-    arm needs read nothing.
+    arm needs read nothing. `longest` bounds the prompts' lengths (`LanguageModel.start`).
     """
     env = decoder.env(params)
     context = first_context(decoder, prompt, prompt_length, limit, options)
     read = prompt, prompt_length, context.tokens.shape[1]
     spec = decoder.drafter.spec
-    ahead = decoder.ahead
+    started: dict[str, Any] = {"ahead": decoder.ahead}
+    if longest is not None:
+        started["longest"] = longest
     own = {name: {"own": prompt} for name, prompt in options.prompts.items()}
-    wanted = {"features": spec.features, "ahead": ahead, **own.get(decoder.target, {})}
+    wanted = {"features": spec.features, **started, **own.get(decoder.target, {})}
     cache, prompt_reading = env.target.start(*read, **wanted)
     head = choose_decoder_prefix(env.target, cache, decoder.target_model.info.prefix)
     context = add_previous_text(context, head)
@@ -82,7 +85,7 @@ def begin(
     if choice:
         wanted = choice.find_needed_models(env, context, prompt_reading, keys)
     for name in decoder.used[1:]:
-        given = {"ahead": ahead, **own.get(name, {})}
+        given = {**started, **own.get(name, {})}
         if env[name].model.info.borrows_encoder:
             given["encoded"] = prompt_reading.encoded
         start = functools.partial(_start, env[name], read, given, prefix, context.begin)
@@ -92,9 +95,6 @@ def begin(
         else:
             caches[name] = start()
     memory, caches = decoder.drafter.begin(env, caches, context, prompt_reading, keys)
-    if decoder.layout:
-        caches = {name: decoder.layout.cache(name, cache) for name, cache in caches.items()}
-        context, memory, keys = decoder.layout.rows((context, memory, keys))
     stops, reached = options.stops, None
     if stops is not None:
         reached = stops.begin(context.tokens[:, : prompt.shape[1]], context.length)
@@ -105,8 +105,19 @@ def begin(
         context.tokens.shape[1],
         columns(decoder),
     )
-    trace = decoder.layout.rows(trace) if decoder.layout else trace
-    return State(context, caches, memory, keys, trace, reached)
+    return place(decoder, State(context, caches, memory, keys, trace, reached))
+
+
+def place(decoder: Decoder, state: State) -> State:
+    """The state with its rows and heads sharded over the decoder's mesh, if it has one."""
+    if decoder.layout is None:
+        return state
+    layout = decoder.layout
+    caches = {name: layout.cache(name, cache) for name, cache in state.caches.items()}
+    by_row = state.trace.replace(most=None)
+    context, memory, keys, trace = layout.rows((state.context, state.memory, state.keys, by_row))
+    trace = trace.replace(most=state.trace.most)
+    return state.replace(context=context, caches=caches, memory=memory, keys=keys, trace=trace)
 
 
 def _start(
@@ -122,20 +133,31 @@ def columns(decoder: Decoder) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*OWN, STOP, *runs, WIDTH, *logged)))
 
 
-def advance(decoder: Decoder, params: dict[str, Any], state: State, rounds: int | None) -> State:
+def advance(
+    decoder: Decoder,
+    params: dict[str, Any],
+    state: State,
+    rounds: jax.Array | int | None,
+    ends: jax.Array | None = None,
+) -> State:
     """Runs `rounds` rounds, or all that are needed (None), while any row is active.
 
-    If rows choose among alternative drafters, each alternative has its own loop; loops without rows
-    cost nothing.
+    It also stops as soon as `ends` [] rows have ended, if that is given. If rows choose among
+    alternative drafters, each alternative has its own loop; loops without rows cost nothing.
     """
     last = None if rounds is None else state.trace.rounds + rounds
+    fewest = None if ends is None else jnp.sum(state.context.active) - ends
 
     def run(decoder: Decoder, state: State, row_mask: jax.Array | bool = True) -> State:
         env = decoder.env(params)
 
         def is_unfinished(state: State) -> jax.Array:
-            active = jnp.any(state.context.active) & row_mask
-            return active if last is None else active & (state.trace.rounds < last)
+            goes_on = jnp.any(state.context.active) & row_mask
+            if last is not None:
+                goes_on &= state.trace.rounds < last
+            if fewest is not None:
+                goes_on &= jnp.sum(state.context.active) > fewest
+            return goes_on
 
         turn = functools.partial(round_, decoder, env)
         used = {name: state.caches[name] for name in decoder.used}

@@ -166,8 +166,7 @@ def _record(decoder: Decoder, state: State, outcome: Outcome, logs: tuple[Log, L
     reviewed = context.active & draft.review
     # A drafter without stop reasons stops for none other.
     drafting = {STOP: jnp.full_like(context.length, LENGTH)} | logs[0]
-    values = {name: value * context.active for name, value in drafting.items()}
-    values |= {name: value * reviewed for name, value in logs[1].items()}
+    values = drafting | {name: value * reviewed for name, value in logs[1].items()}
     values |= {
         DRAFTED: jnp.minimum(draft.length, context.room),
         ACCEPTED: outcome.accepted,
@@ -183,7 +182,12 @@ def _record(decoder: Decoder, state: State, outcome: Outcome, logs: tuple[Log, L
     room = ((0, 0), (0, verdict.tokens.shape[1] - drafted_by.shape[1]))
     written_by = jnp.where(is_accepted, jnp.pad(drafted_by, room) + FIRST_DRAFTER, TARGET)
     trace = add_round(
-        state.trace, values, verdict.overlap * reviewed, draft.tokens, draft.drafted_by
+        state.trace,
+        values,
+        verdict.overlap * reviewed,
+        draft.tokens,
+        draft.drafted_by,
+        context.active,
     )
     return trace.replace(
         written_by=append(trace.written_by, context.length, written_by, outcome.committed)

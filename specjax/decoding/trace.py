@@ -14,6 +14,7 @@ from flax import struct
 from specjax.contracts.draft import STOP_REASONS
 from specjax.contracts.drafter import CALLS, STOP
 from specjax.contracts.reader import WIDTH
+from specjax.contracts.rows import select_rows
 
 NOBODY, TARGET, FIRST_DRAFTER = 0, 1, 2
 """Values of `Trace.written_by`: prompt or unwritten, the target, then the drafter's writers."""
@@ -32,11 +33,13 @@ whether the target ran for the row; positions that were tested."""
 class Trace(struct.PyTreeNode):
     """Fixed-size record of a decode.
 
-    R is the largest possible number of rounds, as each commits at least one token. K is the
-    drafter's width.
+    R is the largest possible number of rounds of a row, as each commits at least one token. K is
+    the drafter's width. Round n is at index n mod R, so that rows may begin in any round
+    (`decoding.filling`); a row's record stays as it is once the row has ended.
     """
 
     rounds: jax.Array  # [] int32: rounds run, the same for all rows
+    most: jax.Array  # [columns] int32: each round's largest number of any row, summed over rounds
     numbers: jax.Array  # [B, R, columns] int32
     overlap: jax.Array  # [B, R] float32: sum of min(p, q) over the tested positions
     drafts: jax.Array  # [B, R, 2, K] int32: drafted tokens, rejected ones too, and who drafted them
@@ -93,7 +96,8 @@ class Trace(struct.PyTreeNode):
     @property
     def runs(self) -> dict[str, jax.Array]:
         """Runs [] of the batch by `Call.part`: the maximum over rows in every round."""
-        return {part: runs.max(axis=0).sum() for part, runs in self._runs().items()}
+        places = {name: index for index, name in enumerate(self.columns)}
+        return {part: self.most[places[CALLS + part]] for part in self._runs()}
 
     @property
     def stops(self) -> np.ndarray:
@@ -112,6 +116,7 @@ def make_empty_trace(
     """A trace of no rounds."""
     return Trace(
         rounds=jnp.int32(0),
+        most=jnp.zeros((len(columns),), jnp.int32),
         numbers=jnp.zeros((rows, rounds, len(columns)), jnp.int32),
         overlap=jnp.zeros((rows, rounds), jnp.float32),
         drafts=jnp.zeros((rows, rounds, 2, width), jnp.int32),
@@ -126,8 +131,11 @@ def add_round(
     overlap: jax.Array,
     tokens: jax.Array,
     drafted_by: jax.Array,
+    active: jax.Array,
 ) -> Trace:
     """Adds a round to the trace: values [B] by column, drafts [B, k] with k at most K.
+
+    Nothing is added to rows that are not `active` [B].
 
     Raises:
       ValueError: when there is no column of a name.
@@ -135,14 +143,22 @@ def add_round(
     for name in values:
         if not trace.has(name):
             raise ValueError(f"{name!r} is logged, but not among the columns of drafter and reader")
-    at = trace.rounds
-    row = jnp.stack(
+    at = jax.lax.rem(trace.rounds, trace.numbers.shape[1])
+    numbers = jnp.stack(
         [values.get(name, jnp.zeros(overlap.shape, jnp.int32)) for name in trace.columns], axis=-1
     )
     drafts = jnp.stack([tokens, drafted_by], axis=1)
+
+    def write(record: jax.Array, new: jax.Array) -> jax.Array:
+        where = (0, at, *(0,) * (new.ndim - 1))
+        before = jax.lax.dynamic_slice(record, where, (new.shape[0], 1, *new.shape[1:]))
+        kept = select_rows(active, new[:, None], before)
+        return jax.lax.dynamic_update_slice(record, kept, where)
+
     return trace.replace(
-        rounds=at + 1,
-        numbers=jax.lax.dynamic_update_slice(trace.numbers, row[:, None], (0, at, 0)),
-        overlap=jax.lax.dynamic_update_slice(trace.overlap, overlap[:, None], (0, at)),
-        drafts=jax.lax.dynamic_update_slice(trace.drafts, drafts[:, None], (0, at, 0, 0)),
+        rounds=trace.rounds + 1,
+        most=trace.most + jnp.max(numbers * active[:, None], axis=0),
+        numbers=write(trace.numbers, numbers),
+        overlap=write(trace.overlap, overlap),
+        drafts=write(trace.drafts, drafts),
     )

@@ -148,6 +148,7 @@ class LanguageModel(Protocol):
         *,
         features: tuple[int, ...] = (),
         ahead: int | None = None,
+        longest: int | None = None,
     ) -> tuple[Cache, PromptReading]:
         """Reads prompts [B, P]; returns a cache for `capacity` decoder tokens, and outputs.
 
@@ -160,7 +161,9 @@ class LanguageModel(Protocol):
 
         `ahead` bounds how many slots, from the first slot of a later call on, may already have been
         written at that call; None: unbounded. A layer with a sliding window may then store
-        window + ahead slots instead of all.
+        window + ahead slots instead of all. `longest` bounds the lengths of these prompts; a model
+        may then read only so many positions, while all shapes stay those of P. It is given only
+        where rows join a batch of wider prompts (`decoding.filling`).
 
         A model of another vocabulary (`models.vocabularies`) also takes `own`, the prompts in
         its own ids; one that borrows an encoder takes `encoded`, the target's states [B, S, D].

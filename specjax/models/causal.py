@@ -28,6 +28,7 @@ from specjax.models.layers import (
     compute_tied_logits,
     init_params,
     multiply,
+    pad_positions,
     rematerialize,
     soft_cap,
 )
@@ -274,8 +275,11 @@ class Causal(LinenModel):
         *,
         features: tuple[int, ...] = (),
         ahead: int | None = None,
+        longest: int | None = None,
     ) -> tuple[Cache, PromptReading]:
-        c, step = self.config, (prompt, prompt_length)
+        c, width = self.config, prompt.shape[1]
+        prompt = prompt[:, :longest]
+        step = prompt, prompt_length
         if prompt.shape[1] > WHOLE_PROMPT:
             shape = prompt.shape[0], c.num_kv_heads, capacity, c.d_head
             like = jax.ShapeDtypeStruct(shape, c.dtype)
@@ -287,4 +291,5 @@ class Causal(LinenModel):
                 make_prompt_cache(new, prompt_length, capacity, window, ahead)
                 for new, window in zip(made, c.layer_windows, strict=True)
             ]
+        taken = tuple(pad_positions(states, width) for states in taken)
         return Cache({"own": own}, prompt_length - 1), PromptReading(embedding, None, taken)

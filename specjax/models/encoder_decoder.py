@@ -25,6 +25,7 @@ from specjax.models.layers import (
     init_params,
     make_key_mask,
     merge_heads,
+    pad_positions,
     rematerialize,
     split_heads,
 )
@@ -220,12 +221,6 @@ class EncoderDecoderModule(nn.Module):
             x = rematerialize(one, self.config.remat)(layer, x, *place)
         return x
 
-    def read(
-        self, source: jax.Array, length: jax.Array
-    ) -> tuple[dict[str, Any], jax.Array, jax.Array]:
-        """Encodes source [B, S]; returns cross-attention data, embeddings [B, D] and states."""
-        return self.read_encoded(self.encode(source, length), length)
-
     def read_encoded(
         self, encoded: jax.Array, length: jax.Array
     ) -> tuple[dict[str, Any], jax.Array, jax.Array]:
@@ -377,10 +372,16 @@ class EncoderDecoder(LinenModel):
         *,
         features: tuple[int, ...] = (),
         ahead: int | None = None,
+        longest: int | None = None,
         encoded: jax.Array | None = None,
     ) -> tuple[Cache, PromptReading]:
-        method, source = ("read", prompt) if encoded is None else ("read_encoded", encoded)
-        read, embedding, encoded = apply(self.module, method, params, source, prompt_length)
+        states = encoded
+        if states is None:
+            states = apply(self.module, "encode", params, prompt[:, :longest], prompt_length)
+        if longest is not None:
+            states = pad_positions(states, prompt.shape[1])
+        given = params, states, prompt_length
+        read, embedding, encoded = apply(self.module, "read_encoded", *given)
         rows, heads, _, width = read["cross"][0][0].shape
         like = jax.ShapeDtypeStruct((rows, heads, capacity, width), self.config.dtype)
         own = [make_empty_cache(like, window, ahead) for window in self.windows]

@@ -61,9 +61,12 @@ class GuidedModel(ModelWrapper):
         *,
         features: tuple[int, ...] = (),
         ahead: int | None = None,
+        longest: int | None = None,
     ) -> tuple[Cache, PromptReading]:
         read = prompt, prompt_length, capacity
-        own, reading = self.model.start(params, *read, features=features, ahead=ahead)
+        own, reading = self.model.start(
+            params, *read, features=features, ahead=ahead, longest=longest
+        )
         offset = prompt_length - 1
         last = jnp.take_along_axis(prompt, offset[:, None], axis=1, mode="clip")
         room = capacity - prompt.shape[1] + 1

@@ -361,6 +361,11 @@ def make_key_mask(length: Int[Array, " B"], size: int) -> Float32[Array, "B 1 1 
     return jnp.where(hidden, MASKED, 0.0).astype(jnp.float32)[:, None, None, :]
 
 
+def pad_positions(x: Float[Array, "B T D"], size: int) -> Float[Array, "B {size} D"]:
+    """Pads states x [B, T, D] with zeros to `size` positions."""
+    return jnp.pad(x, ((0, 0), (0, size - x.shape[1]), (0, 0)))
+
+
 def compute_masked_mean(
     x: Float[Array, "B S D"], length: Int[Array, " B"]
 ) -> Float32[Array, "B D"]:

@@ -220,6 +220,7 @@ class FeatureDrafter(LinenModel):
         *,
         features: tuple[int, ...] = (),
         ahead: int | None = None,
+        longest: int | None = None,
     ) -> tuple[Cache, PromptReading]:
         c, (rows, width) = self.config, prompt.shape[:2]
         of_t5 = isinstance(c, OnT5Config)

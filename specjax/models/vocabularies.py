@@ -171,6 +171,7 @@ class OtherVocabulary(ModelWrapper):
         *,
         features: tuple[int, ...] = (),
         ahead: int | None = None,
+        longest: int | None = None,
         own: OwnPrompt | None = None,
     ) -> tuple[Cache, PromptReading]:
         """Reads the prompts `own` in the model's ids, or by default maps them token by token."""
@@ -180,6 +181,8 @@ class OtherVocabulary(ModelWrapper):
             prompt_length,
         )
         wanted = {"features": features, "ahead": ahead}
+        if own is None and longest is not None:
+            wanted["longest"] = longest
         offset = jnp.zeros_like(prompt_length)
         more = {}
         if self.info.start_token is None:

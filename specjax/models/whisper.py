@@ -166,6 +166,7 @@ class Whisper(EncoderDecoder):
         *,
         features: tuple[int, ...] = (),
         ahead: int | None = None,
+        longest: int | None = None,  # audio has one length
         encoded: jax.Array | None = None,
     ) -> tuple[Cache, PromptReading]:
         read = params, prompt, self._count_states(prompt_length)

@@ -15,9 +15,18 @@ import repeated_bigram  # noqa: F401 - and a newcomer's proposer
 import two_in_a_row  # noqa: F401 - and a newcomer's rule
 from decodes import run, texts
 from feature_drafters import MARKOV, without_encoder
+from filled import check_same_rows, decode_in_slots, decode_together
 from parallel_heads import heads_on_target, random_heads
 from processors import UnderSettings, processed
-from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_distribution
+from scripted import (
+    WIDTH,
+    PrefixModel,
+    chi_square,
+    counted,
+    prefix_params,
+    sequence_distribution,
+    traced,
+)
 
 from specjax.contracts.registry import DRAFTERS, READERS, RULES
 from specjax.data.corpus import Corpus
@@ -103,18 +112,21 @@ def heads(sequential: bool):
     return heads_on_target(2, WIDTH, sequential)
 
 
+def parts(strategy: Strategy):
+    """Models and parameters; the drafter is a small model, or a feature drafter where asked for."""
+    if not strategy.drafter.spec.features:
+        return MODELS, PARAMS
+    if isinstance(strategy.drafter, DraftHeads):
+        return MODELS, PARAMS | {"heads": heads(strategy.drafter.sequential)}
+    kind = getattr(strategy.drafter, "drives", Eagle)
+    corrected = getattr(strategy.drafter, "corrected", False)
+    model, own = on_target(kind, corrected)
+    return (MODELS[0], ("drafter", model)), PARAMS | {"drafter": own}
+
+
 def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0, settings=None):
-    """A decode whose drafter is a small model, or the feature drafter where that is asked for."""
-    models, params = MODELS, PARAMS
-    if strategy.drafter.spec.features:
-        if isinstance(strategy.drafter, DraftHeads):
-            params = PARAMS | {"heads": heads(strategy.drafter.sequential)}
-        else:
-            kind = getattr(strategy.drafter, "drives", Eagle)
-            corrected = getattr(strategy.drafter, "corrected", False)
-            model, own = on_target(kind, corrected)
-            models = MODELS[0], ("drafter", model)
-            params = PARAMS | {"drafter": own}
+    """A decode with the models that the strategy's drafter needs."""
+    models, params = parts(strategy)
     return run(models, params, strategy, prompts, limit, seed, settings=settings)
 
 
@@ -437,3 +449,18 @@ def test_a_newcomers_drafter_proposes_its_token():
     drafted = np.asarray(out.trace.proposed)[:, 0]
     assert np.all(drafted == 0)  # the decoder start token, three times
     assert made("last_token").drafter.spec.writers == ("last_token",)
+
+
+FILLED = [PROMPTS[n % len(PROMPTS)] for n in range(17)]
+LIMITS = [1 + 5 * n % 9 for n in range(17)]
+
+
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
+@pytest.mark.parametrize("drafter", sampled_slowly(EVERY))
+def test_rows_of_a_batch_that_is_refilled_are_those_of_one_batch(drafter, temperature):
+    strategy = made(drafter, temperature=temperature)
+    models, params = traced(*parts(strategy))
+    decoder = strategy.decoder(models, max(LIMITS))
+    params = {name: params[name] for name in decoder.inputs}
+    given = decoder, params, FILLED, LIMITS, strategy.options(), 4
+    check_same_rows(decode_together(*given), decode_in_slots(*given, slots=3, together=2))

@@ -1,0 +1,178 @@
+"""Is a batch that never drains faster than static batches, with the same tokens?
+
+    python benchmarks/filling.py --target=llama-gsm8k-target --drafter=llama-gsm8k-drafter \\
+      --source_file=test.jsonl.gz --source_field=question --template='Q: {}\\nA:' \\
+      --batch_size=32 --max_new_tokens=256 --examples=192 \\
+      --strategy='{}' --strategy='{"drafter": "neural", "length": 3}'
+
+Every strategy decodes the prompts as static batches and in slots that are refilled, in alternation,
+after one run of each that compiles. Printed are tokens a second, the ratio of each pair of runs,
+the share of slots that were active in a round (of all rounds, and of those before the last prompt
+began), and with `--alone` how many rows differ from the same prompt decoded alone. Exit code 1 if
+any row differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import specjax
+from specjax.batching.requests import Entry, ListFeed
+from specjax.batching.rows import find_width
+from specjax.batching.slots import Ended
+from specjax.data.text import read_examples
+from specjax.runtime.errors import UserError
+from specjax.runtime.progress import progress
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--target", required=True, help="directory or hub id")
+    parser.add_argument("--drafter", help="directory or hub id")
+    parser.add_argument("--source_file", required=True, help="a prompt on each line, or JSON rows")
+    parser.add_argument("--source_field", default="source", help="of JSON rows")
+    parser.add_argument("--template", default="{}", help="of a prompt, \\n for a line's end")
+    parser.add_argument("--strategy", action="append", type=json.loads, help="its fields as JSON")
+    parser.add_argument("--examples", type=int, default=192)
+    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--together", type=int, default=0, help="prompts read at a time; 0: few")
+    parser.add_argument("--max_new_tokens", type=int, default=256)
+    parser.add_argument(
+        "--least_new_tokens", type=int, default=0, help="limits are drawn from here"
+    )
+    parser.add_argument("--bucket", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--invariant", type=int, default=0)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--weights", default="", help="of the target, as int8")
+    parser.add_argument("--alone", action="store_true", help="compare with each prompt alone")
+    return parser.parse_args()
+
+
+class Job:
+    """The prompts, and how one strategy decodes them."""
+
+    def __init__(self, args: argparse.Namespace, target: Any, drafters: Any, fields: Any) -> None:
+        strategy = specjax.strategy(**fields, temperature=args.temperature)
+        self.args = args
+        self.generator = specjax.Generator(
+            target,
+            drafters,
+            strategy,
+            max_new_tokens=args.max_new_tokens,
+            max_prompt_tokens=2048,
+            bucket=args.bucket,
+            invariant=args.invariant,
+        )
+        template = args.template.replace("\\n", "\n")
+        rows = read_examples(args.source_file, source_field=args.source_field)
+        texts = [template.format(row.source) for row in rows[: args.examples]]
+        self.ids = self.generator.encode(texts)
+        draw = np.random.default_rng(0)
+        least = args.least_new_tokens or args.max_new_tokens
+        self.limits = draw.integers(least, args.max_new_tokens + 1, len(self.ids)).astype(np.int32)
+
+    def static(self) -> tuple[list[list[int]], float]:
+        """Rows of static batches, and seconds."""
+        size, tokens, start = self.args.batch_size, [], time.perf_counter()
+        for first in range(0, len(self.ids), size):
+            tokens += self.batch(first, size)
+        return tokens, time.perf_counter() - start
+
+    def batch(self, first: int, size: int) -> list[list[int]]:
+        """The rows of a static batch."""
+        made = self.generator
+        ids = self.ids[first : first + size]
+        batch = made.batch(ids, size, first)
+        limit = np.zeros(size, np.int32)
+        limit[: len(ids)] = self.limits[first : first + size]
+        return made.rows(made.run(batch, made.keys(batch, 0), limit))[: len(ids)]
+
+    def filled(self) -> tuple[list[list[int]], float, list[Ended]]:
+        """The same rows from slots, seconds, and the rows as they ended."""
+        made, start = self.generator, time.perf_counter()
+        limits = map(int, self.limits)
+        entries = [
+            Entry(n, ids, limit, 0, n)
+            for n, (ids, limit) in enumerate(zip(self.ids, limits, strict=True))
+        ]
+        width = find_width(made.prompts, self.ids)
+        slots = made.slots(self.args.batch_size, width, together=self.args.together)
+        ended = [one for one in slots.run(ListFeed(entries)) if isinstance(one, Ended)]
+        tokens: list[list[int]] = [[] for _ in entries]
+        for one in ended:
+            for entry, row in zip(one.entries, made.rows(one.generation), strict=True):
+                tokens[entry.place] = row
+        return tokens, time.perf_counter() - start, ended
+
+    def alone(self) -> list[list[int]]:
+        """Every prompt in a batch of its own."""
+        return [self.batch(n, 1)[0] for n in progress(range(len(self.ids)), desc="alone")]
+
+
+def occupancy(ended: Sequence[Ended], slots: int) -> tuple[float, float, int]:
+    """The shares of active slots over all rounds, and before the last prompt began; rounds."""
+    first = np.concatenate([one.first for one in ended])
+    ran = np.concatenate([(one.generation.trace.committed > 0).sum(axis=1) for one in ended])
+    rounds, full = int((first + ran).max()), int(first.max())
+    before = np.minimum(first + ran, full) - np.minimum(first, full)
+    return ran.sum() / (rounds * slots), before.sum() / max(full * slots, 1), rounds
+
+
+def compare(job: Job, name: str) -> int:
+    """Measures both ways; returns how many rows differ."""
+    plain, _ = job.static()
+    tokens, first_seconds, _ = job.filled()
+    count, pairs = sum(map(len, tokens)), []
+    for _ in range(job.args.repeats):
+        plain, apart = job.static()
+        tokens, together, ended = job.filled()
+        pairs.append((apart, together))
+    differing = sum(a != b for a, b in zip(plain, tokens, strict=True))
+    rates = [f"{count / statistics.median(times):,.0f}" for times in zip(*pairs, strict=True)]
+    ratios = sorted(apart / together for apart, together in pairs)
+    whole, full, rounds = occupancy(ended, job.args.batch_size)
+    print(
+        f"{name}: {len(tokens)} rows, {count:,} tokens; static {rates[0]}, filled {rates[1]} tokens"
+        f" a second; {statistics.median(ratios):.2f} times ({ratios[0]:.2f} to {ratios[-1]:.2f});"
+        f" first run {first_seconds:.1f} s; {rounds} rounds, {whole:.3f} of slots active,"
+        f" {full:.3f} before the tail; {differing} rows differ from static",
+        flush=True,
+    )
+    if job.args.alone:
+        other = sum(a != b for a, b in zip(job.alone(), tokens, strict=True))
+        print(
+            f"{name}: {other} of {len(tokens)} rows differ from the same prompt alone", flush=True
+        )
+        differing += other
+    return differing
+
+
+def main() -> int:
+    args = parse()
+    try:
+        how = {"dtype": args.dtype, **({"weights": args.weights} if args.weights else {})}
+        target = specjax.load(args.target, **how)
+        drafters = {"drafter": specjax.load(args.drafter, dtype=args.dtype)} if args.drafter else {}
+        found = 0
+        for fields in args.strategy or [{}]:
+            found += compare(Job(args, target, drafters, fields), json.dumps(fields))
+        return int(found > 0)
+    except UserError as error:
+        print(f"filling: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

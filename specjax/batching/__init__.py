@@ -1,0 +1,1 @@
+"""Batches that never drain: prompts in, rows out, on the host."""

@@ -1,0 +1,99 @@
+"""Pads the prompts of free slots to the shapes of a batch that never drains."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from specjax.batching.requests import Entry
+from specjax.data.batching import Batch, Prompt, widen
+from specjax.decoding.filling import Rows
+from specjax.models.shapes import make_placeholder_prompts
+from specjax.prompts import Prompts, prompt_positions
+
+HALVINGS = 3
+"""How often the widths of reading halve: prompts are read in W, W / 2, ... positions."""
+
+OWN_SHARE = 2
+"""Tokens in another vocabulary for each position of W; of longer prompts only the end is read."""
+
+Arguments = Callable[[Batch, jax.Array], tuple[Any, ...]]
+"""The arguments of `decoding.loop.begin` for a batch and its keys, after decoder and parameters."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RowMaker:
+    """Makes the rows of entries, all of prompts of at most `width` tokens."""
+
+    prompts: Prompts
+    arguments: Arguments
+    width: int
+
+    def __call__(self, entries: Sequence[Entry], size: int) -> tuple[Rows, int | None]:
+        """The entries' rows, padded to `size`, and the bound of their lengths if it is smaller."""
+        ids = [entry.ids for entry in entries] or [self._placeholder()]
+        own_most = OWN_SHARE * self.width
+        batch = self.prompts.batch(ids, size, own_most=own_most)
+        empty = [0] * (size - len(entries))
+        batch = dataclasses.replace(
+            batch,
+            limit=np.array([entry.limit for entry in entries] + empty, np.int32),
+            index=np.array([entry.index for entry in entries] + empty, np.int32),
+            rows=len(entries),
+        )
+        longest = int(batch.length.max())
+        if self.prompts.frames is None:
+            batch = widen(batch, self.width, dict.fromkeys(batch.own, own_most), self.prompts.pad)
+        keys = make_keys([entry.seed for entry in entries] + empty, batch.index)
+        return Rows(*self.arguments(batch, keys)), self._bound(longest)
+
+    def _bound(self, longest: int) -> int | None:
+        """The fewest positions that are read for prompts of up to `longest` tokens; None: all."""
+        if self.prompts.frames is not None:
+            return None
+        bucket = self.prompts.bucket or 1
+        for halving in range(HALVINGS, 0, -1):
+            width = round_up(self.width / 2**halving, bucket)
+            if longest <= width < self.width:
+                return width
+        return None
+
+    def _placeholder(self) -> Prompt:
+        made = np.asarray(make_placeholder_prompts(self.prompts.frames, 1, 1))[0]
+        return made if self.prompts.frames else made.tolist()
+
+
+def round_up(count: float, bucket: int) -> int:
+    """The next multiple of `bucket`."""
+    return int(-(-count // bucket)) * bucket
+
+
+def find_width(prompts: Prompts, ids: Sequence[Prompt] | None = None) -> int:
+    """The width of slots for prompts: of `ids` the longest, else any that are allowed."""
+    bucket = prompts.bucket or 1
+    if ids is not None:
+        return round_up(max(map(len, ids)), bucket)
+    longest = prompts.max_prompt_tokens
+    for name, model in prompts.models.items():
+        most = prompt_positions(model, prompts.decoder.max_new_tokens)
+        if most is not None and name not in prompts.own:
+            longest = min(longest, most)
+    return round_up(max(longest, 1), bucket)
+
+
+def make_keys(seeds: Sequence[int], index: np.ndarray) -> jax.Array:
+    """One key for each row [N], from its seed and its index in the data."""
+    if len(set(seeds)) == 1:
+        return fold_each(jax.random.key(seeds[0]), index)
+    keys = [fold_each(jax.random.key(seed), index[n : n + 1]) for n, seed in enumerate(seeds)]
+    return jax.numpy.concatenate(keys)
+
+
+@jax.jit
+def fold_each(key: jax.Array, index: jax.Array) -> jax.Array:
+    """The key folded with each index [N], [N]."""
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)

@@ -1,0 +1,196 @@
+"""The slots of a batch, from the host: which prompts they hold, and the rows that have ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.batching.requests import Entry, Feed, Refused
+from specjax.decoding.filling import Rows, advance_until, fill, make_slots, take
+from specjax.decoding.state import Decoder, Generation, State
+
+SHARE = 16
+"""Of so many slots one is refilled at a time, by default: few programs, and few idle slots."""
+
+WAITING_ROUNDS = 8
+"""Rounds between two looks for prompts, while slots are free and the feed has none."""
+
+MakeRows = Callable[[Sequence[Entry], int], tuple[Rows, int | None]]
+"""Rows of entries padded to a number, and the bound of their lengths (`LanguageModel.start`)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """Rows that ended, with their prompts; arrays are on the host.
+
+    The trace's counts over all rows (`rounds`, `most`) are those since the rows before.
+    """
+
+    entries: list[Entry]
+    generation: Generation
+    first: list[int]  # the round in which each row began
+    begun: list[float]  # seconds of `time.perf_counter` when each row's prompt was read
+    at: float  # and when they had ended
+
+
+@dataclasses.dataclass
+class _Taken:
+    """Rows on the device that a slot held."""
+
+    slots: list[int]
+    entries: list[Entry]
+    first: list[int]  # the round in which each began
+    begun: list[float]
+    generation: Generation
+    at: float
+
+
+class Slots:
+    """B slots that take prompts from a feed until it ends.
+
+    `together` prompts are read in one call, when so many slots are free. With `eager`, rows are
+    handed out as soon as they end, else when their slots are needed.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        params: dict[str, Any],
+        make_rows: MakeRows,
+        size: int,
+        *,
+        together: int = 0,
+        eager: bool = False,
+    ) -> None:
+        ways = decoder.layout.mesh.shape["data"] if decoder.layout else 1
+        self.decoder, self.params, self.make_rows, self.size = decoder, params, make_rows, size
+        self.together = _round_up(together or max(1, size // SHARE), ways)
+        self.eager = eager
+        self._held: list[Entry | None] = [None] * size
+        self._first = [0] * size
+        self._begun = [0.0] * size
+        self._rounds = 0
+        self._counted = 0, np.zeros((), np.int32)
+        rows, _ = make_rows([], self.together)
+        self._state: State = make_slots(decoder, params, rows, size)
+
+    @property
+    def free(self) -> list[int]:
+        """The slots that hold no prompt."""
+        return [slot for slot, entry in enumerate(self._held) if entry is None]
+
+    @property
+    def busy(self) -> bool:
+        """Whether any slot holds a prompt."""
+        return any(self._held)
+
+    def run(self, feed: Feed) -> Iterator[Ended | Refused]:
+        """Decodes the prompts of a feed; rows and refusals in the order in which they are known.
+
+        The rows of one turn are copied to the host while the device runs the next one.
+        """
+        taken: list[_Taken] = []
+        while True:
+            refused = self._refill(feed, wait=False)
+            if self.busy:
+                self._advance(feed)
+            yield from map(self._hand_out, taken)
+            yield from refused
+            taken = []
+            if self.busy:
+                taken = self._take_ended()
+            elif feed.ended:
+                return
+            else:
+                yield from self._refill(feed, wait=True)
+
+    def _refill(self, feed: Feed, *, wait: bool) -> list[Refused]:
+        """Begins prompts in free slots, a group at a time."""
+        refused: list[Refused] = []
+        while len(self.free) >= self.together and not feed.ended:
+            given = feed.take(self.together, wait=wait)
+            refused += [one for one in given if isinstance(one, Refused)]
+            entries = [one for one in given if isinstance(one, Entry)]
+            if entries:
+                self._begin(entries)
+            if len(given) < self.together:
+                break
+        return refused
+
+    def _begin(self, entries: list[Entry]) -> None:
+        slots = self.free[: len(entries)]
+        rows, longest = self.make_rows(entries, self.together)
+        where = slots + [self.size] * (self.together - len(slots))
+        given = self.decoder, self.params, self._state, rows, jnp.array(where, jnp.int32)
+        self._state = fill(*given, longest)
+        for slot, entry in zip(slots, entries, strict=True):
+            self._held[slot], self._first[slot] = entry, self._rounds
+            self._begun[slot] = time.perf_counter()
+
+    def _advance(self, feed: Feed) -> None:
+        """Runs rounds until slots are needed, or rows are to be handed out."""
+        ends, rounds = self.together - len(self.free), self.decoder.max_new_tokens
+        if self.eager:
+            ends = 1
+        elif feed.ended:
+            ends = self.size
+        if self.free and not feed.ended:
+            rounds = WAITING_ROUNDS
+        limits = jnp.int32(max(ends, 1)), jnp.int32(rounds)
+        self._state = advance_until(self.decoder, self.params, self._state, *limits)
+
+    def _take_ended(self) -> list[_Taken]:
+        """Frees the slots of rows that have ended, and copies the rows; waits for the device."""
+        active, rounds = jax.device_get((self._state.context.active, self._state.trace.rounds))
+        self._rounds, now = int(rounds), time.perf_counter()
+        ended = [slot for slot, entry in enumerate(self._held) if entry and not active[slot]]
+        taken = []
+        for start in range(0, len(ended), self.together):
+            slots = ended[start : start + self.together]
+            taken.append(self._copy(slots, now))
+        for slot in ended:
+            self._held[slot] = None
+        return taken
+
+    def _copy(self, slots: list[int], now: float) -> _Taken:
+        padded = slots + slots[:1] * (self.together - len(slots))
+        generation = take(self.decoder, self._state, jnp.array(padded, jnp.int32))
+        entries = [entry for slot in slots if (entry := self._held[slot]) is not None]
+        first = [self._first[slot] for slot in slots]
+        begun = [self._begun[slot] for slot in slots]
+        return _Taken(slots, entries, first, begun, generation, now)
+
+    def _hand_out(self, taken: _Taken) -> Ended:
+        """The rows on the host, their rounds counted from their first."""
+        whole = jax.device_get(taken.generation)
+        count = len(taken.slots)
+        cut = jax.tree.map(lambda x: x[:count] if np.ndim(x) else x, whole.replace(trace=None))
+        trace, (rounds, most) = whole.trace, self._counted
+        self._counted = int(trace.rounds), trace.most
+
+        def turn(record: np.ndarray) -> np.ndarray:
+            size = record.shape[1]
+            rows = zip(record[:count], taken.first, strict=True)
+            return np.stack([np.roll(row, -(first % size), axis=0) for row, first in rows])
+
+        trace = trace.replace(
+            rounds=trace.rounds - rounds,
+            most=trace.most - most,
+            numbers=turn(trace.numbers),
+            overlap=turn(trace.overlap),
+            drafts=turn(trace.drafts),
+            written_by=trace.written_by[:count],
+        )
+        made = cut.replace(trace=trace)
+        return Ended(taken.entries, made, taken.first, taken.begun, taken.at)
+
+
+def _round_up(count: int, ways: int) -> int:
+    """The next multiple of `ways`."""
+    return -(-count // ways) * ways
