@@ -222,7 +222,8 @@ def test_the_encoder_in_blocks_gives_its_whole_states(name: str) -> None:
     source, length = texts(SIZE), jnp.array(LENGTHS)
 
     def encode(params: Any) -> Any:
-        return MODELS[name].module.apply({"params": params}, source, length, method="read")
+        module = MODELS[name].module.bind({"params": params})
+        return module.read_encoded(module.encode(source, length), length)
 
     data, embedding, encoded = whole(encode, params(name))
     cache, reading = started(name)

@@ -55,15 +55,17 @@ def tokens(
     ways: int = 1,
     pad: bool = False,
     weights: str = "",
+    slots: bool = False,
 ) -> dict:
-    """Generated tokens by strategy."""
-    made = {}
+    """Generated tokens by strategy; with `slots` of twice the prompts, as many as there is data."""
+    made, prompts = {}, PROMPTS[kind] * (2 if slots else 1)
+    size = 1 if slots else None
     for name in strategies:
         target, drafter = pair(folder, name, mesh, ways, pad, weights)
         generator = specjax.Generator(
             target, {"drafter": drafter}, STRATEGIES[name], max_new_tokens=NEW_TOKENS
         )
-        made[name] = generator(PROMPTS[kind], seed=3).tokens
+        made[name] = generator(prompts, seed=3, batch_size=size).tokens
     return made
 
 
@@ -96,9 +98,9 @@ def shares(
 
 
 def main(folder: Path, cases: list[dict[str, Any]]) -> None:
-    """`cases`: model, kind, mesh, drafter's ways (0: all), padding, weights, strategies."""
+    """`cases`: model, kind, mesh, drafter's ways (0: all), padding, weights, strategies, slots."""
     assert len(jax.devices()) == 8
-    found = {"alone": {}, "tokens": [], "shares": []}
+    found = {"alone": {}, "tokens": [], "shares": [], "slots": []}
     for case in cases:
         name, kind, ways = case["model"], case["kind"], case["ways"]
         baseline = found["alone"].setdefault(name, {})
@@ -108,6 +110,10 @@ def main(folder: Path, cases: list[dict[str, Any]]) -> None:
         where = mesh, ways, case["pad"], weights
         found["tokens"].append(tokens(folder / name, kind, case["strategies"], *where))
         found["shares"].append(shares(folder / name, kind, case["strategies"][0], *where))
+        if case["slots"]:
+            alone = tokens(folder / name, kind, case["strategies"], weights=weights, slots=True)
+            filled = tokens(folder / name, kind, case["strategies"], *where, slots=True)
+            found["slots"].append([alone, filled])
     print(json.dumps(found))
 
 

@@ -85,17 +85,23 @@ BOTH = ("speculative", "sampled")
 
 
 def case(
-    model: str, data: int, over: int, ways: int, strategies: Sequence[str], weights: str = ""
+    model: str,
+    data: int,
+    over: int,
+    ways: int,
+    strategies: Sequence[str],
+    weights: str = "",
+    slots: bool = False,
 ) -> dict:
     """A mesh, and the drafter over `ways` of its `over` devices (0: all)."""
     mesh = {"data": data, "model": over}
     return {
         "model": model, "kind": KINDS[model], "mesh": mesh, "ways": ways, "strategies": strategies,
-        "pad": model == "six", "weights": weights,
+        "pad": model == "six", "weights": weights, "slots": slots,
     }  # fmt: skip
 
 
-FEW = [case("t5", 2, 4, 2, BOTH[1:])]
+FEW = [case("t5", 2, 4, 2, BOTH[1:], slots=True)]
 PLACES = [
     (data, over, ways)
     for data, over in ((1, 8), (2, 4), (4, 2))
@@ -103,7 +109,7 @@ PLACES = [
 ]
 MANY = [
     # Greedy and sampled in turn: they differ in what is drawn, not in where arrays lie.
-    case(model, *place, BOTH[index % 2 :][:1])
+    case(model, *place, BOTH[index % 2 :][:1], slots=not place[-1] and model != "grouped")
     for model in ("t5", "llama", "grouped")
     for index, place in enumerate(PLACES, start=model == "grouped")
 ]
@@ -125,6 +131,8 @@ def on_eight_devices(folder: Path, cases: list[dict[str, Any]]) -> dict[str, Any
 
 
 def check(found: dict[str, Any], cases: list[dict[str, Any]]) -> None:
+    assert len(found["slots"]) == sum(one["slots"] for one in cases)
+    assert all(alone == filled for alone, filled in found["slots"])
     for one, tokens, shares in zip(cases, found["tokens"], found["shares"], strict=True):
         baseline = found["alone"][one["model"]]
         assert tokens == {name: baseline[name] for name in one["strategies"]}, one

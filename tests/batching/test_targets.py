@@ -1,0 +1,122 @@
+"""Targets of every kind in slots: prompts that are read narrowly have the tokens of one batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax.batching.rows import find_width
+from specjax.loading import LoadedModel
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+ENCODERS = ["t5_v1_1", "bart", "mt5", "m2m_100", "marian_two", "pegasus", "t5gemma", "t5gemma2"]
+DECODERS = ["llama", "gemma3_text", "gpt2", "gpt_neox", "mistral", "opt_350m", "qwen3_moe"]
+FAST = ("t5_v1_1", "bart", "llama", "gemma3_text")
+NEW = 10
+
+
+def prompts(model, longest: int = 30) -> list[list[int]]:
+    """Prompts of every length up to the longest, shuffled, of ids that all tables have."""
+    draw = np.random.default_rng(3)
+    ids = min(model.info.vocab_size, model.info.source_vocab or model.info.vocab_size)
+    lengths = draw.permutation(np.arange(1, longest + 1, 2))
+    return [draw.integers(3, ids, length).tolist() for length in lengths]
+
+
+def near(target: LoadedModel) -> LoadedModel:
+    """A drafter: the target with its weights a little off."""
+    import jax
+
+    params = jax.tree.map(lambda x: x * 0.97, target.params)
+    return LoadedModel(target.model, params, None, "drafter")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in ENCODERS + DECODERS],
+)
+def test_rows_are_those_of_one_batch(name):
+    target = specjax.load(GOLDEN / name)
+    generator = specjax.Generator(
+        target, {"drafter": near(target)}, specjax.speculative(length=3), max_new_tokens=NEW
+    )
+    ids = prompts(target.model)
+    assert generator(ids, batch_size=3).tokens == generator(ids).tokens
+
+
+@pytest.mark.parametrize("settings", [{"guidance_scale": 1.7}, {"stop_strings": ["e", "r W"]}])
+def test_settings_hold_in_slots(pair, settings):
+    if "guidance_scale" in settings:
+        target = specjax.load(GOLDEN / "llama")
+        given = prompts(target.model)
+    else:
+        target = specjax.load(pair / "target")
+        given = [line for line in (pair / "source.txt").read_text("utf-8").splitlines()[:12]]
+    generator = specjax.Generator(
+        target,
+        {"drafter": near(target)},
+        specjax.speculative(length=3),
+        max_new_tokens=NEW,
+        generation=settings,
+    )
+    plain = specjax.Generator(target, max_new_tokens=NEW)(given)
+    whole = generator(given)
+    assert generator(given, batch_size=3).tokens == whole.tokens != plain.tokens
+
+
+def test_audio_in_slots():
+    target = specjax.load(GOLDEN / "whisper")
+    if target.extractor is None:
+        pytest.skip("the checkpoint has no extractor")
+    draw = np.random.default_rng(0)
+    audio = [draw.normal(size=3000).astype(np.float32) for _ in range(5)]
+    generator = specjax.Generator(target, max_new_tokens=6)
+    assert generator(audio, batch_size=2).tokens == generator(audio).tokens
+
+
+def test_half_precision_with_invariant_calls():
+    target = specjax.load(GOLDEN / "llama", dtype="bfloat16")
+    ids = prompts(target.model)
+    made = [
+        specjax.Generator(
+            target, {"drafter": near(target)}, strategy, max_new_tokens=NEW, invariant=8, bucket=32
+        )
+        for strategy in (specjax.autoregressive(), specjax.speculative(length=3))
+    ]
+    for size in (1, 4):
+        plain, drafted = (one(ids, batch_size=size).tokens for one in made)
+        assert plain == drafted
+
+
+def test_slots_of_a_stream_fit_the_models_positions():
+    target = specjax.load(GOLDEN / "gpt2")
+    generator = specjax.Generator(target, max_new_tokens=NEW, max_prompt_tokens=4096)
+    assert find_width(generator.prompts) == 56  # of 64 positions 54 for a prompt, in buckets of 8
+    ids = prompts(target.model)
+    found = dict(generator.stream_many(ids, batch_size=3))
+    assert [found[place] for place in range(len(ids))] == generator(ids).tokens
+
+
+def test_narrow_reading_gives_the_same_caches():
+    import jax
+
+    for name in ("t5_v1_1", "llama", "mistral"):
+        loaded = specjax.load(GOLDEN / name)
+        tokens = jnp.asarray(np.random.default_rng(0).integers(3, 30, (2, 24)), jnp.int32)
+        length = jnp.array([7, 3])
+        wide, narrow = (
+            loaded.model.start(loaded.params, tokens, length, 40, ahead=12, longest=longest)
+            for longest in (None, 8)
+        )
+        shapes = [jax.tree.map(jnp.shape, one) for one in (wide, narrow)]
+        assert shapes[0] == shapes[1]
+        step = jnp.array([[5, 6], [7, 8]])
+        logits = [
+            loaded.model.extend(loaded.params, step, cache)[0].logits for cache, _ in (wide, narrow)
+        ]
+        np.testing.assert_allclose(logits[0], logits[1], atol=1e-5)
+        np.testing.assert_allclose(wide[1].embedding, narrow[1].embedding, atol=1e-5)
