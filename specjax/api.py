@@ -28,8 +28,10 @@ from specjax.batching.outputs import (
     decode_all,
     decode_stream,
     gather_rows,
+    get_logprobs,
     get_outputs,
     get_tokens,
+    order_rows,
     stream_async,
 )
 from specjax.batching.requests import Entry, ThreadFeed, encode_request
@@ -38,6 +40,7 @@ from specjax.batching.slots import Slots
 from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.contracts.context import Options
 from specjax.data.batching import Batch, Prompt
+from specjax.decoding.logprobs import parse_logprobs
 from specjax.decoding.loop import advance_jitted, begin_jitted, generate
 from specjax.decoding.state import Generation, check_resources
 from specjax.decoding.strategy import Strategy, autoregressive
@@ -74,6 +77,12 @@ class Generator:
     `invariant`: tokens that every call of the target feeds; 0: as many as needed.
     Generators that share it, `max_new_tokens` and the batch's shape give the same greedy tokens
     in any dtype. `generation` are settings by Hugging Face's names instead of the target's own.
+
+    With `logprobs` results have the natural logarithm of each written token's probability under the
+    target (`Result.logprobs`), from the logits that verified it: "raw" or True, of the target's
+    softmax at temperature 1, before logits processors, temperature and cuts, as by default in vLLM;
+    "processed", of the distribution that lossless text is drawn from, after all of them. Raw is the
+    default because teacher forcing with the same weights gives it (docs/how_to/rollouts.md).
     """
 
     def __init__(
@@ -88,6 +97,7 @@ class Generator:
         bucket: int = 8,
         invariant: int = 0,
         generation: Mapping[str, Any] | None = None,
+        logprobs: bool | str = False,
     ) -> None:
         check_parts(target, drafters or {}, tables or {})
         note_beams(target.name, target.beams)
@@ -100,13 +110,14 @@ class Generator:
         )
         check_integer("invariant", invariant, 0)
         check_dictionary("generation", generation)
+        kind = parse_logprobs(logprobs)
         settings = parse_settings({**target.settings, **(generation or {})})
         pair = fit(apply_guidance(target, settings), drafters or {})
         self.target, self.strategy = pair.target, strategy or autoregressive()
         models = tuple(pair.models.items())
         try:
             self.decoder = self.strategy.decoder(
-                models, max_new_tokens, layout=pair.layout, invariant=invariant
+                models, max_new_tokens, layout=pair.layout, invariant=invariant, logprobs=kind
             )
         except ValueError as error:
             raise UserError(f"strategy: {error}") from None
@@ -148,9 +159,10 @@ class Generator:
         batch = self.batch(ids, size)
         generation = self.run(batch, self.keys(batch, seed), trees=trees)
         tokens = self.rows(generation)[: len(ids)]
+        logprobs = get_logprobs(generation)[: len(ids)] if self.decoder.logprobs else None
         # Leaves out the drafter's memory, which may be large.
         shown = generation.replace(memory=())
-        return self._result(ids, tokens, [(generation, len(ids))], shown)
+        return self._result(ids, tokens, logprobs, [(generation, len(ids))], shown)
 
     def _fill(self, ids: list[Prompt], seed: int, size: int, trees: Mapping[str, Params]) -> Result:
         """The result of more prompts than `size` slots, which take them one after the other."""
@@ -158,24 +170,24 @@ class Generator:
         entries = [Entry(place, row, most, seed, place) for place, row in enumerate(ids)]
         slots = self.slots(size, find_width(self.prompts, ids), trees)
         ended = decode_all(slots, entries)
-        tokens: list[list[int]] = [[] for _ in ids]
-        for one in ended:
-            for entry, row in zip(one.entries, self.rows(one.generation), strict=True):
-                tokens[entry.place] = row
+        tokens = order_rows(ended, get_tokens)
+        logprobs = order_rows(ended, get_logprobs) if self.decoder.logprobs else None
         traces = [(one.generation, len(one.entries)) for one in ended]
-        return self._result(ids, tokens, traces, gather_rows(ended, min(SHOWN, len(ids))))
+        shown = gather_rows(ended, min(SHOWN, len(ids)))
+        return self._result(ids, tokens, logprobs, traces, shown)
 
     def _result(
         self,
         ids: list[Prompt],
         tokens: list[list[int]],
+        logprobs: list[list[float]] | None,
         traces: list[tuple[Generation, int]],
         shown: Generation,
     ) -> Result:
         """A result whose first texts, for notebooks, are those of `shown`."""
         statistics, tokenizer = summarize(self.decoder, traces), self.target.tokenizer
         first = FirstTexts(shown, ids[:SHOWN], self.decoder, tokenizer) if tokenizer else None
-        return Result(tokens, self.decode(tokens), statistics, first)
+        return Result(tokens, self.decode(tokens), statistics, first, logprobs)
 
     def slots(
         self, size: int, width: int, trees: Mapping[str, Params] | None = None, **how: Any

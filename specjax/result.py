@@ -119,6 +119,7 @@ class Result:
     texts: list[str] | None  # None without a tokenizer
     statistics: Statistics
     first: FirstTexts | None = dataclasses.field(default=None, compare=False)  # with a tokenizer
+    logprobs: list[list[float]] | None = None  # of each generated id, in nats; None: not requested
 
     def row(self) -> dict[str, int | float]:
         """Figures of the call, flat: `pandas.DataFrame([result.row() for result in results])`."""

@@ -37,8 +37,27 @@ def decode_stream(slots: Slots, feed: ThreadFeed) -> Iterator[Ended | Refused]:
 
 def get_tokens(generation: Generation) -> list[list[int]]:
     """Generated ids of every row, fetched from the device."""
-    tokens, begin, length = jax.device_get((generation.tokens, generation.begin, generation.length))
-    return [row[b:n].tolist() for row, b, n in zip(tokens, begin, length, strict=True)]
+    return _cut_rows(generation, generation.tokens)
+
+
+def get_logprobs(generation: Generation) -> list[list[float]]:
+    """Log-probabilities of the generated ids of every row, which the decoder must have computed."""
+    return _cut_rows(generation, generation.trace.logprobs)
+
+
+def _cut_rows(generation: Generation, values: jax.Array | None) -> list[list[Any]]:
+    """The `values` [N, L] of the generated tokens of every row, fetched from the device."""
+    rows, begin, length = jax.device_get((values, generation.begin, generation.length))
+    return [row[b:n].tolist() for row, b, n in zip(rows, begin, length, strict=True)]
+
+
+def order_rows(ended: Sequence[Ended], read: Callable[[Generation], list[T]]) -> list[T]:
+    """What `read` returns of each row, in the order of the places of their prompts."""
+    found: dict[int, T] = {}
+    for one in ended:
+        rows = read(one.generation)
+        found |= {entry.place: row for entry, row in zip(one.entries, rows, strict=True)}
+    return [found[place] for place in sorted(found)]
 
 
 def gather_rows(ended: Sequence[Ended], count: int) -> Generation:
@@ -55,7 +74,8 @@ def gather_rows(ended: Sequence[Ended], count: int) -> Generation:
 
     first = rows[0][0]
     trace = first.trace.replace(
-        **{name: stack("trace", name) for name in ("numbers", "overlap", "drafts", "written_by")}
+        **{name: stack("trace", name) for name in ("numbers", "overlap", "drafts", "written_by")},
+        logprobs=None,
     )
     own = {name: stack(name) for name in ("tokens", "begin", "length")}
     return first.replace(trace=trace, **own)

@@ -116,6 +116,11 @@ class Drafter:
         """The drafter itself if it chooses among drafters, else None."""
         return None
 
+    @property
+    def can_skip_review(self) -> bool:
+        """Whether drafts may be accepted without verification (`Draft.review`)."""
+        return False
+
     def bind_models(self, models: Models) -> Drafter:
         """Returns the drafter completed with facts about the models, such as layer numbers."""
         return self

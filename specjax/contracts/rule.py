@@ -32,6 +32,7 @@ class Verdict(struct.PyTreeNode):
     accepted: Int32[Array, " B"]
     overlap: Float32[Array, " B"]  # sum of sum_x min(p, q) over the tested positions
     path: Int32[Array, "B K"] | None = None  # accepted nodes of a tree, from the root
+    logprobs: Float32[Array, "B K+1"] | None = None  # of the tokens; the loop's, not the rule's
 
 
 def make_verdict(

@@ -144,6 +144,7 @@ def take(decoder: Decoder, state: State, slots: jax.Array) -> Generation:
             overlap=trace.overlap[slots],
             drafts=trace.drafts[slots],
             written_by=trace.written_by[slots],
+            logprobs=None if trace.logprobs is None else trace.logprobs[slots],
         ),
     )
     return decoder.layout.replicate(taken) if decoder.layout else taken

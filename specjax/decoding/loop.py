@@ -105,6 +105,8 @@ def begin(
         context.tokens.shape[1],
         columns(decoder),
     )
+    if decoder.logprobs:
+        trace = trace.replace(logprobs=jnp.zeros(context.tokens.shape, jnp.float32))
     return place(decoder, State(context, caches, memory, keys, trace, reached))
 
 

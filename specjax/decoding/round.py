@@ -15,6 +15,7 @@ from specjax.contracts.env import Env
 from specjax.contracts.logits_processor import bind_processors, cut_at_forbidden
 from specjax.contracts.rows import Caches, append, count_until_eos, ends_with_eos, rewind
 from specjax.contracts.rule import Reading, Verdict, count_tested
+from specjax.decoding.logprobs import add_logprobs
 from specjax.decoding.state import Decoder, State
 from specjax.decoding.trace import (
     ACCEPTED,
@@ -68,10 +69,15 @@ def verify(
     settings = bind_processors(context, decoder.target_model.info.vocab_size)
 
     def judge(draft: Draft, reading: Reading) -> Verdict:
-        reading = reading.replace(logits=settings.process_draft(reading.logits, draft))
+        raw = reading.logits
+        reading = reading.replace(logits=settings.process_draft(raw, draft))
         if settings and not decoder.rule.lossless:
             draft = cut_at_forbidden(draft, reading.logits)
-        return decoder.rule.judge(draft, reading, context.options, keys)
+        verdict = decoder.rule.judge(draft, reading, context.options, keys)
+        if not decoder.logprobs:
+            return verdict
+        both = raw, reading.logits
+        return add_logprobs(verdict, decoder.logprobs, *both, context.options)
 
     verdict, reading, cache, log = decoder.reader.read(
         env, caches[target], draft, context, judge, decoder.drafter.spec.features
@@ -189,6 +195,11 @@ def _record(decoder: Decoder, state: State, outcome: Outcome, logs: tuple[Log, L
         draft.drafted_by,
         context.active,
     )
-    return trace.replace(
+    trace = trace.replace(
         written_by=append(trace.written_by, context.length, written_by, outcome.committed)
+    )
+    if trace.logprobs is None or verdict.logprobs is None:
+        return trace
+    return trace.replace(
+        logprobs=append(trace.logprobs, context.length, verdict.logprobs, outcome.committed)
     )

@@ -18,6 +18,7 @@ from specjax.contracts.reader import Reader
 from specjax.contracts.rows import Caches
 from specjax.contracts.rule import Rule
 from specjax.contracts.spec import Call, list_parts
+from specjax.decoding.logprobs import OFF
 from specjax.decoding.trace import Trace
 from specjax.models.base import LanguageModel, Params, check_same_prompts
 from specjax.models.guided import GuidedModel
@@ -61,6 +62,7 @@ class Decoder:
     target: str = "target"
     layout: Layout | None = None  # None: everything on one device
     room: int = 0  # slots beyond the longest output; 0: as many as a round may write
+    logprobs: str = OFF  # kind of the written tokens' log-probabilities (`decoding.logprobs`)
 
     def __post_init__(self) -> None:
         known, spec = dict(self.models), self.drafter.spec

@@ -19,6 +19,7 @@ from specjax.contracts.fields import ConfigField, Number, get_config_fields
 from specjax.contracts.reader import Reader
 from specjax.contracts.registry import DRAFTERS, READERS, RULES
 from specjax.contracts.rule import Rule
+from specjax.decoding.logprobs import OFF
 from specjax.decoding.state import Decoder
 from specjax.drafting.nothing import Nothing
 from specjax.parallel.sharding import Layout
@@ -157,10 +158,12 @@ class Strategy:
         *,
         layout: Layout | None = None,
         invariant: int = 0,
+        logprobs: str = OFF,
     ) -> Decoder:
         """The static side of a decode with these models.
 
-        `invariant`: tokens that every call of the target feeds; 0: as many as needed.
+        `invariant`: tokens that every call of the target feeds; 0: as many as needed. `logprobs`:
+        kind of the written tokens' log-probabilities (`decoding.logprobs`).
 
         Raises:
           ValueError: when they do not fit.
@@ -169,8 +172,22 @@ class Strategy:
         if invariant:
             self._check_invariant(invariant)
             reader = InvariantReader(invariant - 1)
+        if logprobs:
+            self._check_logprobs(logprobs)
         parts = self.drafter.bind_models(models), self.rule, max_new_tokens, reader
-        return Decoder(models, *parts, layout=layout, room=invariant)
+        return Decoder(models, *parts, layout=layout, room=invariant, logprobs=logprobs)
+
+    def _check_logprobs(self, logprobs: str) -> None:
+        """Refuses log-probabilities of tokens that the whole target does not read."""
+        refusal = f"logprobs is {logprobs!r}; it must be False"
+        if not self.reader.exact:
+            raise ValueError(f"{refusal} under CALM, which does not run all layers of the target")
+        if self.drafter.can_skip_review:
+            drafter = DRAFTERS.get_name(type(self.drafter))
+            raise ValueError(
+                f"{refusal} with drafter {drafter!r}, which ends texts without the target's"
+                " reading unless verify_eos is True"
+            )
 
     def _check_invariant(self, invariant: int) -> None:
         """Refuses an invalid `invariant`: one call must cover a round's writes and all layers."""

@@ -45,6 +45,9 @@ class Trace(struct.PyTreeNode):
     drafts: jax.Array  # [B, R, 2, K] int32: drafted tokens, rejected ones too, and who drafted them
     written_by: jax.Array  # [B, L] int8: who wrote each token
     columns: tuple[str, ...] = struct.field(pytree_node=False)
+    logprobs: jax.Array | None = (
+        None  # [B, L] float32: of each written token, if `Decoder.logprobs`
+    )
 
     def column(self, name: str) -> jax.Array:
         """[B, R] int32."""

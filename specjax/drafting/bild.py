@@ -83,6 +83,10 @@ class Bild(Drafter):
         """The reader skips the target in rounds whose texts all end."""
         return FittedReader((self.length,), self.small.reader or WholeReader())
 
+    @property
+    def can_skip_review(self) -> bool:
+        return not self.verify_eos
+
     def check(self, env: Env) -> None:
         self.small.check(env)
 

@@ -1072,4 +1072,40 @@ FAULTS = (
         "    if False:\n",
         "tests/models/test_whisper_golden.py",
     ),
+    # Rollouts: log-probabilities.
+    Fault(
+        "log-probabilities of a tree at the nodes themselves",
+        "decoding/logprobs.py",
+        "jnp.pad(verdict.path + 1, ((0, 0), (1, 0)))",
+        "jnp.pad(verdict.path + 1, ((0, 0), (0, 1)))",
+        "tests/decoding/test_logprobs.py -k tree",
+    ),
+    Fault(
+        "log-probabilities of a tree in the order of its nodes",
+        "decoding/logprobs.py",
+        "jnp.pad(verdict.path + 1, ((0, 0), (1, 0)))",
+        "jnp.arange(verdict.tokens.shape[1])[None] + 0 * verdict.tokens",
+        "tests/decoding/test_logprobs.py -k tree",
+    ),
+    Fault(
+        "log-probabilities stored one position late",
+        "decoding/round.py",
+        "append(trace.logprobs, context.length, verdict.logprobs",
+        "append(trace.logprobs, context.length + 1, verdict.logprobs",
+        "tests/decoding/test_logprobs.py -k chain",
+    ),
+    Fault(
+        "raw log-probabilities after the processors",
+        "decoding/round.py",
+        "        both = raw, reading.logits\n",
+        "        both = reading.logits, reading.logits\n",
+        "tests/decoding/test_logprobs.py -k processors",
+    ),
+    Fault(
+        "processed log-probabilities without the sampling settings",
+        "decoding/logprobs.py",
+        "jnp.log(adjust(processed, options.sampling))",
+        "processed",
+        "tests/decoding/test_logprobs.py -k sampled",
+    ),
 )
