@@ -8,6 +8,7 @@ print(result.texts, result.statistics)
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import (
     AsyncIterable,
@@ -18,7 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -50,7 +51,7 @@ from specjax.loading import LoadedModel
 from specjax.logits.guidance import apply_guidance
 from specjax.logits.settings import apply_settings, parse_settings
 from specjax.models.base import Params
-from specjax.pair import check_target, fit
+from specjax.pair import check_parts, fit
 from specjax.prompts import Prompts, make_all_own_ids
 from specjax.result import SHOWN, FirstTexts, Result, pieces
 from specjax.runtime.errors import UserError
@@ -78,11 +79,10 @@ class Generator:
     Generators that share it, `max_new_tokens` and the batch's shape give the same greedy tokens
     in any dtype. `generation` are settings by Hugging Face's names instead of the target's own.
 
-    With `logprobs` results have the natural logarithm of each written token's probability under the
-    target (`Result.logprobs`), from the logits that verified it: "raw" or True, of the target's
-    softmax at temperature 1, before logits processors, temperature and cuts, as by default in vLLM;
-    "processed", of the distribution that lossless text is drawn from, after all of them. Raw is the
-    default because teacher forcing with the same weights gives it (docs/how_to/rollouts.md).
+    `logprobs` adds the log-probability of each written token under the target, in nats
+    (`Result.logprobs`). True or "raw": of its softmax at temperature 1 before all settings, as
+    teacher forcing gives it and vLLM by default; "processed": of the distribution that lossless
+    text is drawn from (docs/how_to/rollouts.md).
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Generator:
         check_dictionary("generation", generation)
         kind = parse_logprobs(logprobs)
         settings = parse_settings({**target.settings, **(generation or {})})
-        pair = fit(apply_guidance(target, settings), drafters or {})
+        self.pair = pair = fit(apply_guidance(target, settings), drafters or {})
         self.target, self.strategy = pair.target, strategy or autoregressive()
         models = tuple(pair.models.items())
         try:
@@ -256,6 +256,24 @@ class Generator:
         check_resources(self.decoder, self.params | dict(tables or {}))
         return tables or {}
 
+    def with_params(self, target: Params, drafters: Mapping[str, Params] | None = None) -> Self:
+        """A generator with other weights that shares this one's compiled programs.
+
+        `target` are the target's parameters, `drafters` those of drafters by name, each a tree as
+        in `generator.params`; they are moved to the devices of those before. Other drafters keep
+        theirs, but a feature drafter gets the embedding and output layer that it has from the
+        target anew, and one without an encoder of its own reads the states of the new target's.
+
+        Raises:
+          UserError: naming the first leaf that is missing, or of another shape or dtype.
+        """
+        made = copy.copy(self)
+        made.pair = self.pair.with_params(target, drafters)
+        made.target, members = made.pair.target, made.pair.members
+        own = {name: one.params for name, one in members.items() if name in self.params}
+        made.params = self.params | own
+        return made
+
     def padded_size(self, wanted: int) -> int:
         """The rows of a batch: filled up to a multiple of the mesh's `data` axis."""
         layout = self.decoder.layout
@@ -380,20 +398,3 @@ class Generator:
     def decode(self, tokens: list[list[int]]) -> list[str] | None:
         """Texts of generated ids without special tokens; None without a tokenizer."""
         return self.prompts.decode(tokens)
-
-
-def check_parts(target: Any, drafters: Any, tables: Any) -> None:
-    """Refuses parts of a generator of the wrong type, often names of models.
-
-    Raises:
-      UserError: naming the argument.
-    """
-    for name, value in (("drafters", drafters), ("tables", tables)):
-        check_dictionary(name, value)
-    if "target" in drafters:
-        raise UserError("drafters has the name 'target'; drafters need names of their own")
-    loaded = {"target": target, **{f"drafters[{name!r}]": d for name, d in drafters.items()}}
-    for name, value in loaded.items():
-        if not isinstance(value, LoadedModel):
-            raise UserError(f"{name} is {value!r}; it must be what specjax.load returns")
-    check_target(target)

@@ -17,7 +17,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.api import check_parts
 from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.data.batching import Batch
 from specjax.decoding.beams.loop import advance_jitted, begin_jitted, search
@@ -34,7 +33,7 @@ from specjax.hf.tokenizer import check_same_vocabulary
 from specjax.loading import LoadedModel
 from specjax.logits.settings import apply_settings, parse_settings
 from specjax.models.base import Params
-from specjax.pair import Pair
+from specjax.pair import Pair, check_parts
 from specjax.prompts import Prompts
 from specjax.result import pieces
 from specjax.runtime.errors import UserError

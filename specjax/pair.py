@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from specjax.checks import check_dictionary
 from specjax.hf.shared_tokens import LEAST_SHARED, in_vocabulary_of
 from specjax.hf.speech import with_encoder_of
 from specjax.loading import LoadedModel
@@ -15,6 +16,7 @@ from specjax.models.base import LanguageModel, Params
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.target_shapes import complete_params
 from specjax.models.vocabularies import share_vocabulary
+from specjax.parallel.replacement import replace_params
 from specjax.parallel.sharding import Layout
 from specjax.runtime.errors import UserError
 
@@ -77,6 +79,27 @@ class Pair:
             raise UserError(f"strategy: {missing[0]!r} was not given; pass it in tables")
         return {name: trees[name] for name in names}
 
+    def with_params(self, target: Params, drafters: Mapping[str, Params] | None = None) -> Pair:
+        """The pair with other parameters of the target, and of the drafters that are named.
+
+        They have the structure, shapes and dtypes of those before, and are moved to their devices.
+        What a feature drafter has from the target is the new target's.
+
+        Raises:
+          UserError: naming the first leaf that differs.
+        """
+        check_dictionary("drafters", drafters)
+        replaced = dict(self.drafters)
+        for name, own in (drafters or {}).items():
+            if name not in replaced:
+                known = ", ".join(map(repr, replaced)) or "none"
+                raise UserError(f"drafters has {name!r}; of drafters there are {known}")
+            params = replace_params(f"drafters[{name!r}]", replaced[name].params, own)
+            replaced[name] = dataclasses.replace(replaced[name], params=params)
+        params = replace_params(TARGET, self.target.params, target)
+        fitted = {name: _complete(name, one, params) for name, one in replaced.items()}
+        return Pair(dataclasses.replace(self.target, params=params), fitted)
+
 
 def fit(
     target: LoadedModel,
@@ -111,12 +134,41 @@ def _fit_drafter(
         return drafter
     try:
         model = drafter.model.adapt_to(target.model)
-        params = drafter.params
-        if params is not None:
-            params = complete_params(model.config, params, target.params)
     except ValueError as error:
         raise UserError(f"drafters[{name!r}]: {error}") from None
-    return dataclasses.replace(drafter, model=model, params=params)
+    return _complete(name, dataclasses.replace(drafter, model=model), target.params)
+
+
+def _complete(name: str, drafter: LoadedModel, target: Params) -> LoadedModel:
+    """The drafter with what a feature drafter has from the target's parameters.
+
+    Raises:
+      UserError: when it drafts ids that the target does not have.
+    """
+    if not isinstance(drafter.model, FeatureDrafter) or drafter.params is None:
+        return drafter
+    try:
+        params = complete_params(drafter.model.config, drafter.params, target)
+    except ValueError as error:
+        raise UserError(f"drafters[{name!r}]: {error}") from None
+    return dataclasses.replace(drafter, params=params)
+
+
+def check_parts(target: Any, drafters: Any, tables: Any) -> None:
+    """Refuses parts of a generator of the wrong type, often names of models.
+
+    Raises:
+      UserError: naming the argument.
+    """
+    for name, value in (("drafters", drafters), ("tables", tables)):
+        check_dictionary(name, value)
+    if "target" in drafters:
+        raise UserError("drafters has the name 'target'; drafters need names of their own")
+    loaded = {"target": target, **{f"drafters[{name!r}]": d for name, d in drafters.items()}}
+    for name, value in loaded.items():
+        if not isinstance(value, LoadedModel):
+            raise UserError(f"{name} is {value!r}; it must be what specjax.load returns")
+    check_target(target)
 
 
 def check_target(target: LoadedModel) -> None:

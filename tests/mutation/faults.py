@@ -1072,7 +1072,7 @@ FAULTS = (
         "    if False:\n",
         "tests/models/test_whisper_golden.py",
     ),
-    # Rollouts: log-probabilities.
+    # Rollouts: log-probabilities, and weights that are replaced.
     Fault(
         "log-probabilities of a tree at the nodes themselves",
         "decoding/logprobs.py",
@@ -1107,5 +1107,19 @@ FAULTS = (
         "jnp.log(adjust(processed, options.sampling))",
         "processed",
         "tests/decoding/test_logprobs.py -k sampled",
+    ),
+    Fault(
+        "a feature drafter keeps what it had from the old target",
+        "pair.py",
+        "_complete(name, one, params) for name, one in replaced.items()",
+        "one for name, one in replaced.items()",
+        "tests/test_new_weights.py -k layer",
+    ),
+    Fault(
+        "new weights stay committed to their device",
+        "parallel/replacement.py",
+        "jnp.asarray(np.asarray(new) if is_committed else new)",
+        "jnp.asarray(new)",
+        "tests/test_new_weights.py -k committed",
     ),
 )
