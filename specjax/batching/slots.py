@@ -68,9 +68,8 @@ class Slots:
         together: int = 0,
         eager: bool = False,
     ) -> None:
-        ways = decoder.layout.mesh.shape["data"] if decoder.layout else 1
         self.decoder, self.params, self.make_rows, self.size = decoder, params, make_rows, size
-        self.together = _round_up(together or max(1, size // SHARE), ways)
+        self.together = count_together(decoder, size, together)
         self.eager = eager
         self._held: list[Entry | None] = [None] * size
         self._first = [0] * size
@@ -191,6 +190,7 @@ class Slots:
         return Ended(taken.entries, made, taken.first, taken.begun, taken.at)
 
 
-def _round_up(count: int, ways: int) -> int:
-    """The next multiple of `ways`."""
-    return -(-count // ways) * ways
+def count_together(decoder: Decoder, slots: int, wanted: int = 0) -> int:
+    """How many prompts are read in one call: `wanted` (0: few), filled up over the mesh's data."""
+    ways = decoder.layout.mesh.shape["data"] if decoder.layout else 1
+    return -(-(wanted or max(1, slots // SHARE)) // ways) * ways

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from specjax.batching.slots import count_together
+from specjax.decoding.filling import Rows, advance_until, fill, make_slots
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
 from specjax.experiments.config.placement import get_ways
@@ -15,10 +20,44 @@ from specjax.parallel.sharding import Layout, parameter_shardings
 def lowered_decode(plan: Plan, name: str, mesh: Mesh) -> tuple[Decoder, jax.stages.Lowered]:
     """The decoder of a planned strategy, and its traced decode of the longest prompts.
 
-    On a mesh of one device nothing is sharded, as in a run.
+    Raises:
+      UserError: when the strategy does not fit the models.
+    """
+    decoder, arguments = _place(plan, name, mesh)
+    return decoder, generate.lower(decoder, *arguments)
+
+
+def lowered_filling(plan: Plan, name: str, mesh: Mesh) -> dict[str, jax.stages.Lowered]:
+    """The traced programs of a batch that is refilled: `fill` for a few prompts, and `rounds`.
 
     Raises:
       UserError: when the strategy does not fit the models.
+    """
+    decoder, (params, *read, options) = _place(plan, name, mesh)
+    slots = plan.config.batch_size
+    together = count_together(decoder, slots)
+    few: list[Any] = [jax.ShapeDtypeStruct((together, *x.shape[1:]), x.dtype) for x in read]
+    prompt, length, keys, limit = few
+    rows, number = Rows(prompt, length, keys, limit, options), jax.ShapeDtypeStruct((), jnp.int32)
+    begin = make_slots.lower(decoder, params, rows, slots)
+    # Only the compiled program says where its outputs lie.
+    where = begin.compile().output_shardings
+    state = jax.tree.map(
+        lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+        begin.out_info,
+        where,
+    )
+    given, free = (decoder, params, state), jax.ShapeDtypeStruct((together,), jnp.int32)
+    return {
+        "fill": fill.lower(*given, rows, free),
+        "rounds": advance_until.lower(*given, number, number),
+    }
+
+
+def _place(plan: Plan, name: str, mesh: Mesh) -> tuple[Decoder, tuple[Any, ...]]:
+    """A strategy's decoder, and the shapes of its arguments where they lie on the mesh.
+
+    On a mesh of one device nothing is sharded, as in a run.
     """
     models = plan.pair.members
     ways = tuple((model, get_ways(plan.config, model)) for model in models)
@@ -29,4 +68,4 @@ def lowered_decode(plan: Plan, name: str, mesh: Mesh) -> tuple[Decoder, jax.stag
         tree, over = params[model], dict(ways)[model]
         where = parameter_shardings(mesh, models[model].model, tree=tree, ways=over)
         params[model] = jax.tree.map(lambda leaf, there: leaf.update(sharding=there), tree, where)
-    return decoder, generate.lower(decoder, params, *rest)
+    return decoder, (params, *rest)
