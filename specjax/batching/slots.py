@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 
 from specjax.batching.requests import Entry, Feed, Refused
 from specjax.decoding.filling import Rows, advance_until, fill, make_slots, take
+from specjax.decoding.parts import PART, Parts, can_read_in_parts, open_parts, read_part
 from specjax.decoding.state import Decoder, Generation, State
 
 SHARE = 16
@@ -20,6 +23,9 @@ SHARE = 16
 
 WAITING_ROUNDS = 8
 """Rounds between two looks for prompts, while slots are free and the feed has none."""
+
+READING_ROUNDS = 4
+"""Rounds between two parts of a long prompt."""
 
 MakeRows = Callable[[Sequence[Entry], int], tuple[Rows, int | None]]
 """Rows of entries padded to a number, and the bound of their lengths (`LanguageModel.start`)."""
@@ -40,6 +46,16 @@ class Ended:
 
 
 @dataclasses.dataclass
+class _Reading:
+    """A long prompt of which the first `at` tokens were read."""
+
+    entry: Entry
+    rows: Rows
+    parts: Parts
+    at: int = 0
+
+
+@dataclasses.dataclass
 class _Taken:
     """Rows on the device that a slot held."""
 
@@ -55,7 +71,8 @@ class Slots:
     """B slots that take prompts from a feed until it ends.
 
     `together` prompts are read in one call, when so many slots are free. With `eager`, rows are
-    handed out as soon as they end, else when their slots are needed.
+    handed out as soon as they end, else when their slots are needed. A prompt of more than `part`
+    tokens is read in parts, between which the other rows go on, if the models can.
     """
 
     def __init__(
@@ -67,10 +84,14 @@ class Slots:
         *,
         together: int = 0,
         eager: bool = False,
+        part: int = PART,
     ) -> None:
         self.decoder, self.params, self.make_rows, self.size = decoder, params, make_rows, size
         self.together = count_together(decoder, size, together)
         self.eager = eager
+        self.part = part if can_read_in_parts(decoder) else 0
+        self._long: deque[Entry] = deque()
+        self._reading: _Reading | None = None
         self._held: list[Entry | None] = [None] * size
         self._first = [0] * size
         self._begun = [0.0] * size
@@ -86,8 +107,13 @@ class Slots:
 
     @property
     def busy(self) -> bool:
-        """Whether any slot holds a prompt."""
-        return any(self._held)
+        """Whether any slot holds a prompt, or is promised to one."""
+        return any(self._held) or self._promised > 0
+
+    @property
+    def _promised(self) -> int:
+        """How many free slots long prompts wait for."""
+        return len(self._long) + (self._reading is not None)
 
     def run(self, feed: Feed) -> Iterator[Ended | Refused]:
         """Decodes the prompts of a feed; rows and refusals in the order in which they are known.
@@ -98,6 +124,7 @@ class Slots:
         while True:
             refused = self._refill(feed, wait=False)
             if self.busy:
+                self._read_on()
                 self._advance(feed)
             yield from map(self._hand_out, taken)
             yield from refused
@@ -112,35 +139,60 @@ class Slots:
     def _refill(self, feed: Feed, *, wait: bool) -> list[Refused]:
         """Begins prompts in free slots, a group at a time."""
         refused: list[Refused] = []
-        while len(self.free) >= self.together and not feed.ended:
+        while len(self.free) - self._promised >= self.together and not feed.ended:
             given = feed.take(self.together, wait=wait)
             refused += [one for one in given if isinstance(one, Refused)]
             entries = [one for one in given if isinstance(one, Entry)]
-            if entries:
-                self._begin(entries)
+            self._long += filter(self._is_long, entries)
+            if short := list(itertools.filterfalse(self._is_long, entries)):
+                self._begin(short, *self.make_rows(short, self.together))
             if len(given) < self.together:
                 break
         return refused
 
-    def _begin(self, entries: list[Entry]) -> None:
+    def _is_long(self, entry: Entry) -> bool:
+        return 0 < self.part < len(entry.ids)
+
+    def _read_on(self) -> None:
+        """Reads the next part of a long prompt; after the last one its row begins."""
+        if self._reading is None and self._long:
+            entry = self._long.popleft()
+            rows, _ = self.make_rows([entry], count_together(self.decoder, 1))
+            parts = open_parts(self.decoder, self.params, rows.prompt, rows.length)
+            self._reading = _Reading(entry, rows, parts)
+        if self._reading is None:
+            return
+        one = self._reading
+        given = self.decoder, self.params, one.parts, one.rows.prompt, one.rows.length
+        one.parts = read_part(*given, jnp.int32(one.at), self.part)
+        one.at += self.part
+        if one.at >= len(one.entry.ids):
+            self._reading = None
+            self._begin([one.entry], one.rows, None, one.parts)
+
+    def _begin(
+        self, entries: list[Entry], rows: Rows, longest: int | None, parts: Parts | None = None
+    ) -> None:
         slots = self.free[: len(entries)]
-        rows, longest = self.make_rows(entries, self.together)
-        where = slots + [self.size] * (self.together - len(slots))
+        where = slots + [self.size] * (len(rows.length) - len(slots))
         given = self.decoder, self.params, self._state, rows, jnp.array(where, jnp.int32)
-        self._state = fill(*given, longest)
+        self._state = fill(*given, longest, parts)
         for slot, entry in zip(slots, entries, strict=True):
             self._held[slot], self._first[slot] = entry, self._rounds
             self._begun[slot] = time.perf_counter()
 
     def _advance(self, feed: Feed) -> None:
         """Runs rounds until slots are needed, or rows are to be handed out."""
-        ends, rounds = self.together - len(self.free), self.decoder.max_new_tokens
+        ready = len(self.free) - self._promised
+        ends, rounds = self.together - ready, self.decoder.max_new_tokens
         if self.eager:
             ends = 1
         elif feed.ended:
             ends = self.size
-        if self.free and not feed.ended:
+        if ready and not feed.ended:
             rounds = WAITING_ROUNDS
+        if self._promised:
+            rounds = READING_ROUNDS
         limits = jnp.int32(max(ends, 1)), jnp.int32(rounds)
         self._state = advance_until(self.decoder, self.params, self._state, *limits)
 

@@ -18,6 +18,7 @@ from flax import struct
 
 from specjax.contracts.context import Options
 from specjax.decoding.loop import advance, begin, place
+from specjax.decoding.parts import Parts
 from specjax.decoding.state import Decoder, Generation, State
 from specjax.models.base import Prompts
 
@@ -52,10 +53,16 @@ class Rows(struct.PyTreeNode):
         options = own.replace(rows=rows, prompts=prompts, previous=previous)
         return Rows(prompt, length, keys, limit, options)
 
-    def begin(self, decoder: Decoder, params: dict[str, Any], longest: int | None) -> State:
+    def begin(
+        self,
+        decoder: Decoder,
+        params: dict[str, Any],
+        longest: int | None = None,
+        parts: Parts | None = None,
+    ) -> State:
         """Their state before the first round (`loop.begin`)."""
         read = self.prompt, self.length, self.keys, self.limit, self.options
-        return begin(decoder, params, *read, longest)
+        return begin(decoder, params, *read, longest, parts)
 
 
 @functools.partial(jax.jit, static_argnames=("decoder", "slots"))
@@ -64,7 +71,7 @@ def make_slots(decoder: Decoder, params: dict[str, Any], rows: Rows, slots: int)
 
     Arrays that all rows share are those of `rows`, which are not read otherwise.
     """
-    state = rows.begin(decoder, params, None)
+    state = rows.begin(decoder, params)
 
     def make(is_by_row: bool, leaf: jax.Array) -> jax.Array:
         if not is_by_row:
@@ -84,12 +91,14 @@ def fill(
     rows: Rows,
     slots: jax.Array,
     longest: int | None = None,
+    parts: Parts | None = None,
 ) -> State:
     """Begins `rows` in the slots `slots` [N] of a state; a slot beyond them takes none.
 
-    Donates the state. `longest` bounds the prompts' lengths (`LanguageModel.start`).
+    Donates the state. `longest` bounds the prompts' lengths (`LanguageModel.start`); `parts` are
+    the prompts, if they were read before.
     """
-    new = rows.begin(decoder, params, longest)
+    new = rows.begin(decoder, params, longest, parts)
 
     def put(is_by_row: bool, old: jax.Array, new: jax.Array) -> jax.Array:
         return old.at[slots].set(new, mode="drop") if is_by_row else old
@@ -109,7 +118,7 @@ def find_row_leaves(decoder: Decoder, params: dict[str, Any], rows: Rows) -> Any
     """
 
     def begin(rows: Rows) -> State:
-        return rows.begin(decoder, params, None)
+        return rows.begin(decoder, params)
 
     once, twice = jax.eval_shape(begin, rows), jax.eval_shape(lambda r: begin(r.double()), rows)
 

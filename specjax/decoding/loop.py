@@ -24,6 +24,7 @@ from specjax.contracts.drafter import CALLS, STOP
 from specjax.contracts.env import Bound
 from specjax.contracts.reader import WIDTH
 from specjax.contracts.rows import ROUNDS, make_zeros, run_if
+from specjax.decoding.parts import Parts
 from specjax.decoding.round import round_
 from specjax.decoding.state import Decoder, Generation, State, first_context, previous_width
 from specjax.decoding.trace import OWN, make_empty_trace
@@ -59,11 +60,13 @@ def begin(
     limit: jax.Array,
     options: Options,
     longest: int | None = None,
+    parts: Parts | None = None,
 ) -> State:
     """The state before the first round: prefilled caches, one pending token per row in no cache.
 
     The drafter's memory is initialized after all models have read the prompts. Models that no row's
-    arm needs read nothing. `longest` bounds the prompts' lengths (`LanguageModel.start`).
+    arm needs read nothing. `longest` bounds the prompts' lengths (`LanguageModel.start`); `parts`
+    are prompts that were read before (`decoding.parts`).
     """
     env = decoder.env(params)
     context = first_context(decoder, prompt, prompt_length, limit, options)
@@ -74,7 +77,10 @@ def begin(
         started["longest"] = longest
     own = {name: {"own": prompt} for name, prompt in options.prompts.items()}
     wanted = {"features": spec.features, **started, **own.get(decoder.target, {})}
-    cache, prompt_reading = env.target.start(*read, **wanted)
+    if parts is None:
+        cache, prompt_reading = env.target.start(*read, **wanted)
+    else:
+        cache, prompt_reading = parts.caches[decoder.target], parts.reading
     head = choose_decoder_prefix(env.target, cache, decoder.target_model.info.prefix)
     context = add_previous_text(context, head)
     prefix = context.tokens[:, : head.shape[1] + previous_width(options)]
@@ -85,6 +91,9 @@ def begin(
     if choice:
         wanted = choice.find_needed_models(env, context, prompt_reading, keys)
     for name in decoder.used[1:]:
+        if parts is not None and name in parts.caches:
+            caches[name] = parts.caches[name]
+            continue
         given = {**started, **own.get(name, {})}
         if env[name].model.info.borrows_encoder:
             given["encoded"] = prompt_reading.encoded

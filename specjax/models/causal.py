@@ -293,3 +293,23 @@ class Causal(LinenModel):
             ]
         taken = tuple(pad_positions(states, width) for states in taken)
         return Cache({"own": own}, prompt_length - 1), PromptReading(embedding, None, taken)
+
+    def read_part(
+        self,
+        params: Params,
+        tokens: jax.Array,
+        cache: Cache,
+        begin: jax.Array,
+        prompt_length: jax.Array,
+        *,
+        features: tuple[int, ...] = (),
+    ) -> tuple[Cache, PromptReading]:
+        """Reads tokens [B, T] of prompts from position `begin` [] on, after all before them.
+
+        The first part is read into the empty cache of `start`. Embeddings are those of prompts that
+        end in this part, others are arbitrary; features are of the part's positions.
+        """
+        start = jnp.full_like(prompt_length, begin)
+        given = tokens, cache.data["own"], start, prompt_length
+        own, embedding, taken = apply(self.module, "read_on", params, *given, features=features)
+        return Cache({"own": own}, prompt_length - 1), PromptReading(embedding, None, taken)

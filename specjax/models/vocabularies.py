@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from specjax.models.base import Cache, LanguageModel, Output, OwnPrompt, Params, PromptReading
+from specjax.models.causal import Causal
 from specjax.models.info import ModelInfo
 from specjax.models.layers import MASKED, compute_tied_logits
 from specjax.models.whisper import Whisper
@@ -87,6 +88,10 @@ class SharedVocabulary(ModelWrapper):
     ) -> tuple[Cache, PromptReading]:
         return self.model.start(params, prompt, prompt_length, capacity, **wanted)
 
+    def read_part(self, params: Params, *part: Any, **how: Any) -> tuple[Cache, PromptReading]:
+        assert isinstance(self.model, Causal)
+        return self.model.read_part(params, *part, **how)
+
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
         return self.model.keep(cache, path, count)
 
@@ -100,6 +105,11 @@ class SharedVocabulary(ModelWrapper):
         self, params: Params, hidden: jax.Array, cache: Cache, layers: tuple[int, int]
     ) -> Cache:
         return self.model.propagate(params, hidden, cache, layers)
+
+
+def reads_in_parts(model: LanguageModel) -> TypeGuard[Causal | SharedVocabulary]:
+    """Returns whether prompts can be read part after part (`Causal.read_part`)."""
+    return isinstance(unwrap(model), Causal)
 
 
 def unwrap(model: LanguageModel) -> LanguageModel:

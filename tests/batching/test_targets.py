@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from feature_drafters import without_encoder
 
 import specjax
+from specjax.batching.requests import Entry, ListFeed
 from specjax.batching.rows import find_width
+from specjax.decoding.summary import summarize
 from specjax.loading import LoadedModel
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -27,10 +31,16 @@ def prompts(model, longest: int = 30) -> list[list[int]]:
     return [draw.integers(3, ids, length).tolist() for length in lengths]
 
 
+def on_states(target: LoadedModel) -> LoadedModel:
+    """A random drafter on the target's states."""
+    config = target.model.config
+    ids = tuple(range(config.vocab_size))
+    model, params = without_encoder(config.vocab_size, config.d_model, (1, 2), ids, None)
+    return LoadedModel(model, params, None, "drafter")
+
+
 def near(target: LoadedModel) -> LoadedModel:
     """A drafter: the target with its weights a little off."""
-    import jax
-
     params = jax.tree.map(lambda x: x * 0.97, target.params)
     return LoadedModel(target.model, params, None, "drafter")
 
@@ -102,8 +112,6 @@ def test_slots_of_a_stream_fit_the_models_positions():
 
 
 def test_narrow_reading_gives_the_same_caches():
-    import jax
-
     for name in ("t5_v1_1", "llama", "mistral"):
         loaded = specjax.load(GOLDEN / name)
         tokens = jnp.asarray(np.random.default_rng(0).integers(3, 30, (2, 24)), jnp.int32)
@@ -120,3 +128,24 @@ def test_narrow_reading_gives_the_same_caches():
         ]
         np.testing.assert_allclose(logits[0], logits[1], atol=1e-5)
         np.testing.assert_allclose(wide[1].embedding, narrow[1].embedding, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral"])
+@pytest.mark.parametrize("drafter", ["neural", "eagle"])
+def test_long_prompts_are_read_in_parts(name, drafter):
+    """Also on rings; the other rows go on between the parts."""
+    target = specjax.load(GOLDEN / name)
+    strategy = specjax.strategy(drafter=drafter, length=3)
+    loaded = near(target) if drafter == "neural" else on_states(target)
+    generator = specjax.Generator(target, {"drafter": loaded}, strategy, max_new_tokens=NEW)
+    ids = prompts(target.model, 48)
+    width = find_width(generator.prompts, ids)
+    entries = [Entry(place, row, NEW, 0, place) for place, row in enumerate(ids)]
+    found, traces = {}, []
+    for one in generator.slots(3, width, part=8).run(ListFeed(entries)):
+        rows = generator.rows(one.generation)
+        found |= {entry.place: row for entry, row in zip(one.entries, rows, strict=True)}
+        traces.append((one.generation, len(rows)))
+    whole = generator(ids)
+    assert [found[place] for place in range(len(ids))] == whole.tokens
+    assert summarize(generator.decoder, traces).accepted == whole.statistics.accepted
