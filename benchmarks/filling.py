@@ -9,19 +9,22 @@ Every strategy decodes the prompts as static batches and in slots that are refil
 after one run of each that compiles. Printed are tokens a second, the ratio of each pair of runs,
 the share of slots that were active in a round (of all rounds, and of those before the last prompt
 began), and with `--alone` how many rows differ from the same prompt decoded alone. Exit code 1 if
-any row differs.
+any row differs. `--stream=10000` only streams so many prompts and prints what memory is in use.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import resource
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 import specjax
@@ -57,6 +60,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--weights", default="", help="of the target, as int8")
     parser.add_argument("--alone", action="store_true", help="compare with each prompt alone")
+    parser.add_argument("--stream", type=int, default=0, help="only stream so many prompts")
     return parser.parse_args()
 
 
@@ -159,6 +163,22 @@ def compare(job: Job, name: str) -> int:
     return differing
 
 
+def stream(job: Job, count: int) -> None:
+    """Streams `count` prompts, the same ones again and again; prints what memory is in use."""
+    start, prompts = time.perf_counter(), itertools.islice(itertools.cycle(job.ids), count)
+    rows = job.generator.stream_many(prompts, batch_size=job.args.batch_size)
+    for done, _ in enumerate(rows, 1):
+        if done % max(count // 10, 1) == 0:
+            held = sum(array.nbytes for array in jax.live_arrays())
+            print(
+                f"{done:,} rows in {time.perf_counter() - start:.0f} s: process"
+                f" {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:,.0f} MiB at most,"
+                f" arrays on the device"
+                f" {held / 2**20:,.1f} MiB",
+                flush=True,
+            )
+
+
 def main() -> int:
     args = parse()
     try:
@@ -167,7 +187,11 @@ def main() -> int:
         drafters = {"drafter": specjax.load(args.drafter, dtype=args.dtype)} if args.drafter else {}
         found = 0
         for fields in args.strategy or [{}]:
-            found += compare(Job(args, target, drafters, fields), json.dumps(fields))
+            job = Job(args, target, drafters, fields)
+            if args.stream:
+                stream(job, args.stream)
+            else:
+                found += compare(job, json.dumps(fields))
         return int(found > 0)
     except UserError as error:
         print(f"filling: {error}", file=sys.stderr)

@@ -17,7 +17,7 @@ from specjax.decoding.state import Decoder
 from specjax.models.base import PromptReading
 from specjax.models.vocabularies import reads_in_parts
 
-PART = 512
+PART = 256
 """Tokens of a part, by default."""
 
 
