@@ -27,8 +27,8 @@ from specjax.runtime.files import write_row
 JOURNAL = "decoded.jsonl"
 """File in the workdir."""
 
-_TRACE = tuple(f.name for f in dataclasses.fields(Trace) if f.name != "columns")
-"""The arrays of a trace."""
+_TRACE = tuple(f.name for f in dataclasses.fields(Trace) if f.name not in ("columns", "logprobs"))
+"""The arrays of a trace; these decodes compute no log-probabilities."""
 
 
 @dataclasses.dataclass
