@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,7 +21,14 @@ from specjax.hf.hub import split_head
 from specjax.measuring.environment import environment
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import expand_path, whole_lines, write_json, write_row
+from specjax.runtime.files import (
+    cut_incomplete_line,
+    expand_path,
+    stream_rows,
+    whole_lines,
+    write_json,
+    write_row,
+)
 
 
 @contextlib.contextmanager
@@ -49,13 +56,39 @@ def resume_rows(
     file.unlink(missing_ok=True)
 
 
-def describe_run(config: ConfigDict, prompts: Sequence[Prompt]) -> dict[str, Any]:
-    """Everything that the outputs and times of a run depend on."""
-    fields = config.to_dict()
+@contextlib.contextmanager
+def resume_stream(file: Path, run: Mapping[str, Any]) -> Iterator[TextIO]:
+    """As `resume_rows`, of one process that holds no rows: `stream_rows` reads the file's.
+
+    The first of its rows is the `run`.
+
+    Raises:
+      UserError: when the file is damaged.
+    """
+    run = json.loads(json.dumps(run))
+    kept = file.exists() and _describes(file, run)
+    with file.open("a" if kept else "w", encoding="utf-8") as out:
+        if not kept:
+            write_row(out, run)
+        yield out
+    file.unlink()
+
+
+def _describes(file: Path, run: Mapping[str, Any]) -> bool:
+    """Whether the first row of a file is this run; removes an incomplete last line."""
+    cut_incomplete_line(file)
+    return next(stream_rows(file), (0, None))[1] == run
+
+
+def describe_run(config: ConfigDict, prompts: Iterable[Prompt]) -> dict[str, Any]:
+    """Everything that the outputs and times of a run depend on; holds no prompt."""
+    fields, digest = config.to_dict(), hashlib.sha256()
+    for prompt in prompts:
+        digest.update(_bytes(prompt))
     return {
         "config": fields,
         "files": file_stamps(config),
-        "prompts": hashlib.sha256(b"".join(map(_bytes, prompts))).hexdigest(),
+        "prompts": digest.hexdigest(),
         "environment": environment(),
     }
 

@@ -54,6 +54,9 @@ MANIFEST = ".specjax.json"
 _PROBE = 2**16
 """Free bytes that a folder must have."""
 
+_BLOCK = 2**16
+"""Bytes that are searched at a time for the last line's begin."""
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error codes of a full disk, quota or process limit."""
 
@@ -277,13 +280,37 @@ def whole_lines(file: Path) -> list[dict[str, Any]]:
     """
     if not file.exists():
         return []
-    text = file.read_bytes()
-    whole = text[: text.rfind(b"\n") + 1]
-    if len(whole) < len(text):
-        with file.open("r+b") as opened:
-            opened.truncate(len(whole))
-    lines = whole.decode("utf-8", "replace").split("\n")
-    return [_row(file, number, line) for number, line in enumerate(lines, start=1) if line]
+    cut_incomplete_line(file)
+    return [row for _, row in stream_rows(file)]
+
+
+def cut_incomplete_line(file: Path) -> None:
+    """Removes the last line of a file if it has no end; holds none of the others."""
+    with file.open("rb") as opened:
+        size = end = opened.seek(0, os.SEEK_END)
+        while end:
+            begin = max(end - _BLOCK, 0)
+            opened.seek(begin)
+            found = opened.read(end - begin).rfind(b"\n")
+            end = begin + found + 1
+            if found >= 0:
+                break
+    if end < size:
+        os.truncate(file, end)
+
+
+def stream_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each row of a file of whole lines, with the byte at which it begins.
+
+    Raises:
+      UserError: when a line is damaged.
+    """
+    place = 0
+    with file.open("rb") as opened:
+        for number, line in enumerate(opened, start=1):
+            if text := line.decode("utf-8", "replace").rstrip("\n"):
+                yield place, _row(file, number, text)
+            place += len(line)
 
 
 def write_row(file: TextIO | None, row: Mapping[str, Any], *, ensure_ascii: bool = True) -> None:
