@@ -32,6 +32,7 @@ from specjax.batching.requests import Entry, ListFeed
 from specjax.batching.rows import find_width
 from specjax.batching.slots import Ended
 from specjax.data.text import read_examples
+from specjax.metrics.occupancy import occupancy
 from specjax.runtime.errors import UserError
 from specjax.runtime.progress import progress
 
@@ -125,13 +126,11 @@ class Job:
         return [self.batch(n, 1)[0] for n in progress(range(len(self.ids)), desc="alone")]
 
 
-def occupancy(ended: Sequence[Ended], slots: int) -> tuple[float, float, int]:
-    """The shares of active slots over all rounds, and before the last prompt began; rounds."""
+def find_occupancy(ended: Sequence[Ended], slots: int) -> tuple[float, float, int]:
+    """The figures of `metrics.occupancy` of the rows."""
     first = np.concatenate([one.first for one in ended])
     ran = np.concatenate([(one.generation.trace.committed > 0).sum(axis=1) for one in ended])
-    rounds, full = int((first + ran).max()), int(first.max())
-    before = np.minimum(first + ran, full) - np.minimum(first, full)
-    return ran.sum() / (rounds * slots), before.sum() / max(full * slots, 1), rounds
+    return occupancy(first, ran, slots)
 
 
 def compare(job: Job, name: str) -> int:
@@ -146,7 +145,7 @@ def compare(job: Job, name: str) -> int:
     differing = sum(a != b for a, b in zip(plain, tokens, strict=True))
     rates = [f"{count / statistics.median(times):,.0f}" for times in zip(*pairs, strict=True)]
     ratios = sorted(apart / together for apart, together in pairs)
-    whole, full, rounds = occupancy(ended, job.args.batch_size)
+    whole, full, rounds = find_occupancy(ended, job.args.batch_size)
     print(
         f"{name}: {len(tokens)} rows, {count:,} tokens; static {rates[0]}, filled {rates[1]} tokens"
         f" a second; {statistics.median(ratios):.2f} times ({ratios[0]:.2f} to {ratios[-1]:.2f});"

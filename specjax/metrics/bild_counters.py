@@ -5,7 +5,7 @@ See docs/methods/bild.md, "Counters".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,26 +22,36 @@ def handovers(rounds: Rounds, replaced: int, target: str) -> dict[str, Any]:
     (2023), Table 4, seem to count; `_per_small` are the same per call of a small model, None
     without one. `replaced` is what `replaced_tokens` found.
     """
-    large = int(rounds.calls[target].sum())
+    counts = count_handovers(rounds, replaced, target)
+    return counts | handover_rates(counts, rounds.tokens)
+
+
+def count_handovers(rounds: Rounds, replaced: int, target: str) -> dict[str, int]:
+    """The counts among `handovers`; those of several sets of rows add up."""
     drafting = [name for name in rounds.calls if name != target and not name.endswith(STATES)]
     small = sum(int(rounds.calls[name].sum()) for name in drafting)
-    rollbacks = int((rounds.reviewed & (rounds.accepted < rounds.drafted)).sum())
-    dropped = int((rounds.drafted - rounds.accepted).sum())
-    tokens = max(rounds.tokens, 1)
     return {
         "small_calls": small,
-        "large_calls": large,
+        "large_calls": int(rounds.calls[target].sum()),
         "confidence_handovers": rounds.stops.get("stopped", 0),
         "window_handovers": rounds.stops.get("length", 0),
         "unreviewed_ends": int((rounds.ran & ~rounds.reviewed).sum()),
-        "rollbacks": rollbacks,
+        "rollbacks": int((rounds.reviewed & (rounds.accepted < rounds.drafted)).sum()),
         "replaced": replaced,
-        "dropped": dropped,
+        "dropped": int((rounds.drafted - rounds.accepted).sum()),
+    }
+
+
+def handover_rates(counts: Mapping[str, int], tokens: int) -> dict[str, float | None]:
+    """The percentages among `handovers`, for so many generated tokens."""
+    small, large, rollbacks = (counts[name] for name in ("small_calls", "large_calls", "rollbacks"))
+    tokens = max(tokens, 1)
+    return {
         "fallback_percent": 100 * large / tokens,
         "rollback_percent": 100 * rollbacks / tokens,
         "fallback_per_small_percent": _percent(large, small),
         "rollback_per_small_percent": _percent(rollbacks, small),
-        "dropped_per_small_percent": _percent(dropped, small),
+        "dropped_per_small_percent": _percent(counts["dropped"], small),
     }
 
 

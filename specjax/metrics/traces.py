@@ -6,7 +6,7 @@ Letters: N rows of a whole data set, R rounds, K drafted tokens, G generated tok
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -132,50 +132,72 @@ def acceptance(rounds: Rounds) -> dict[str, Any]:
 
     See docs/methods/speculative_sampling.md, "Measuring acceptance".
     """
-    tested = int(rounds.tested.sum())
+    longest = int(rounds.committed.sum(axis=1).max(initial=1))
+    part = part_of_text(longest)
+    return describe_acceptance(count_acceptance(rounds, part), part)
+
+
+def part_of_text(longest: int) -> int:
+    """Positions of each of the `BINS` parts of a text of the longest length."""
+    return -(-longest // BINS)
+
+
+def count_acceptance(rounds: Rounds, part: int) -> dict[str, Any]:
+    """Counts that `describe_acceptance` reads; those of several sets of rows add up.
+
+    `tested` and `accepted` are those of every position in the draft; `overlap`, sums of min(p, q),
+    and the tested `positions` are those of every `part` positions of the text.
+    """
+    places = range(1, int(rounds.tested.max(initial=0)) + 1)
     return {
-        **proportion(int(rounds.passed.sum()), tested),
-        "tested": tested,
-        "analytic": float(rounds.overlap.sum()) / tested if tested else None,
-        "by_position": by_position(rounds),
-        "along_text": along_text(rounds),
+        "tested": [int((rounds.tested >= place).sum()) for place in places],
+        "accepted": [int((rounds.passed >= place).sum()) for place in places],
+        "total_overlap": float(rounds.overlap.sum()),
+        **_count_along_text(rounds, part),
     }
 
 
-def by_position(rounds: Rounds) -> list[dict[str, Any]]:
-    """Acceptance of the j-th drafted token, given that all before it were accepted."""
-    entries = []
-    for position in range(1, int(rounds.tested.max(initial=0)) + 1):
-        tested = int((rounds.tested >= position).sum())
-        accepted = int((rounds.passed >= position).sum())
-        counts = {"position": position, "tested": tested, "accepted": accepted}
-        entries.append(counts | proportion(accepted, tested))
-    return entries
+def _count_along_text(rounds: Rounds, part: int) -> dict[str, list[Any]]:
+    """Sums of min(p, q) over the tested positions of each part of the text, and their number.
 
-
-def along_text(rounds: Rounds) -> list[dict[str, Any]]:
-    """Mean of sum min(p, q) over the tested positions of each part of the text.
-
-    Parts are half-open ranges of generated positions, counted from 0. A round only records the sum
-    over its tested positions, so each of them gets their mean.
+    A round only records the sum over its tested positions, so each of them gets their mean.
     """
     tested = rounds.tested[rounds.ran]
     mean = rounds.overlap[rounds.ran] / np.maximum(tested, 1)
     first = np.repeat(np.cumsum(tested) - tested, tested)
     place = np.repeat(rounds.started[rounds.ran], tested) + np.arange(tested.sum()) - first
-    longest = int(rounds.committed.sum(axis=1).max(initial=1))
-    size = -(-longest // BINS)
-    counts = np.bincount(place // size, minlength=BINS)
-    sums = np.bincount(place // size, weights=np.repeat(mean, tested), minlength=BINS)
-    return [
-        {
-            "from": part * size,
-            "to": (part + 1) * size,
-            "overlap": float(sums[part] / counts[part]),
-            "positions": int(counts[part]),
-        }
-        for part in np.flatnonzero(counts).tolist()
-    ]
+    sums = np.bincount(place // part, weights=np.repeat(mean, tested), minlength=BINS)
+    counts = np.bincount(place // part, minlength=BINS)
+    return {"overlap": sums.tolist(), "positions": counts.tolist()}
+
+
+def describe_acceptance(counts: Mapping[str, Any], part: int) -> dict[str, Any]:
+    """The figures of `acceptance` from the counts of all rows.
+
+    Parts of the text are half-open ranges of generated positions, counted from 0.
+    """
+    tested = sum(counts["tested"])
+    pairs = zip(counts["tested"], counts["accepted"], strict=True)
+    parts = zip(counts["overlap"], counts["positions"], strict=True)
+    return {
+        **proportion(sum(counts["accepted"]), tested),
+        "tested": tested,
+        "analytic": counts["total_overlap"] / tested if tested else None,
+        "by_position": [
+            {"position": place, "tested": tried, "accepted": passed, **proportion(passed, tried)}
+            for place, (tried, passed) in enumerate(pairs, start=1)
+        ],
+        "along_text": [
+            {
+                "from": index * part,
+                "to": (index + 1) * part,
+                "overlap": overlap / positions,
+                "positions": positions,
+            }
+            for index, (overlap, positions) in enumerate(parts)
+            if positions
+        ],
+    }
 
 
 def round_figures(rounds: Rounds) -> dict[str, Any]:
@@ -208,9 +230,14 @@ def arm_figures(rounds: Rounds, names: Sequence[str]) -> dict[str, dict[str, Any
             "tokens": int(rounds.committed[row_mask].sum()),
             "drafted": drafted,
             "accepted": accepted,
-            "accept_rate": accepted / drafted if drafted else None,
+            "accept_rate": accept_rate(accepted, drafted),
         }
     return figures
+
+
+def accept_rate(accepted: int, drafted: int) -> float | None:
+    """Accepted over drafted tokens; None where nothing was drafted."""
+    return accepted / drafted if drafted else None
 
 
 def count_text_arms(rounds: Rounds, names: Sequence[str]) -> list[dict[str, int]]:

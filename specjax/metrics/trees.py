@@ -37,8 +37,13 @@ def by_rank(
             np.add.at(tried, (depths, ranks), children.sum(axis=0))
             np.add.at(stood, (depths, ranks), stands.sum(axis=0))
             last = np.where(stands.any(axis=1), stands.argmax(axis=1), last)
-    rate = stood / np.maximum(tried, 1)
-    return {"tried": tried.tolist(), "stood": stood.tolist(), "rate": rate.tolist()}
+    return add_rates(tried.tolist(), stood.tolist())
+
+
+def add_rates(tried: list[list[int]], stood: list[list[int]]) -> dict[str, list[list[Any]]]:
+    """The tables of `by_rank` from their counts, which add up over rows."""
+    rate = np.array(stood) / np.maximum(tried, 1)
+    return {"tried": tried, "stood": stood, "rate": rate.tolist()}
 
 
 def _rounds(generation: Generation, rows: int) -> tuple[Any, ...]:

@@ -51,7 +51,7 @@ from specjax.experiments.tune.trials import (
 )
 from specjax.measuring.cost import Costs
 from specjax.metrics.quality.overlap import Bleu
-from specjax.metrics.traces import by_position
+from specjax.metrics.traces import acceptance
 from specjax.runtime.errors import UserError
 from specjax.theory.speculative import expected_tokens_by_position, improvement
 from specjax.theory.trees import Fastest
@@ -138,7 +138,7 @@ def test_every_length_is_predicted_from_rounds_of_the_longest(length):
     See docs/methods/speculative_sampling.md, "Speedup".
     """
     seen = rounds([1, 3, 5, 2, 5, 1, 1, 4], [4] * 8, calls=8 * 4)
-    alphas = [entry["rate"] for entry in by_position(seen)][:length]
+    alphas = [entry["rate"] for entry in acceptance(seen)["by_position"]][:length]
     expected = improvement(expected_tokens_by_position(alphas), *kc_and_v(length))
     probe = explained(Strategy(Neural(4)), seen)
     found = predicted_speedup(COSTS, probe, Strategy(Neural(length)), "target")
