@@ -13,6 +13,7 @@ import functools
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
+    Callable,
     Hashable,
     Iterable,
     Iterator,
@@ -46,7 +47,7 @@ from specjax.decoding.loop import advance_jitted, begin_jitted, generate
 from specjax.decoding.state import Generation, check_resources
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import summarize
-from specjax.hf.families.generation import beams_words
+from specjax.hf.families.generation import note_beams
 from specjax.loading import LoadedModel
 from specjax.logits.guidance import apply_guidance
 from specjax.logits.settings import apply_settings, parse_settings
@@ -56,13 +57,6 @@ from specjax.prompts import Prompts, make_all_own_ids
 from specjax.result import SHOWN, FirstTexts, Result, pieces
 from specjax.runtime.errors import UserError
 from specjax.runtime.programs import release_programs
-
-
-@functools.cache
-def note_beams(name: str, beams: int) -> None:
-    """Prints, once per model, that it decodes without the beams of its generation file."""
-    if beams > 1:
-        print(beams_words(name, beams))
 
 
 class Generator:
@@ -190,12 +184,17 @@ class Generator:
         return Result(tokens, self.decode(tokens), statistics, first, logprobs)
 
     def slots(
-        self, size: int, width: int, trees: Mapping[str, Params] | None = None, **how: Any
+        self,
+        size: int,
+        width: int,
+        trees: Mapping[str, Params] | None = None,
+        rows: Callable[[Batch], Mapping[str, np.ndarray] | None] | None = None,
+        **how: Any,
     ) -> Slots:
-        """`size` slots for prompts of up to `width` tokens (`batching.slots`)."""
+        """`size` slots for prompts of up to `width` tokens; `rows` are those of `run`, by batch."""
 
         def arguments(batch: Batch, keys: jax.Array) -> tuple[Any, ...]:
-            return self.arguments(batch, keys)[2:]
+            return self.arguments(batch, keys, rows=rows(batch) if rows else None)[2:]
 
         make_rows = RowMaker(self.prompts, arguments, width)
         params = self.params | dict(trees or {})

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from typing import Any, TypeVar
 
 import jax
@@ -26,7 +34,7 @@ def decode_all(slots: Slots, entries: Sequence[Entry]) -> list[Ended]:
     return [one for one in ended if isinstance(one, Ended)]
 
 
-def decode_stream(slots: Slots, feed: ThreadFeed) -> Iterator[Ended | Refused]:
+def decode_stream(slots: Slots, feed: ThreadFeed) -> Generator[Ended | Refused, None, None]:
     """The rows of a feed as they end; an error of its iterable is raised after the last row."""
     try:
         yield from slots.run(feed)

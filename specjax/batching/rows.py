@@ -53,18 +53,21 @@ class RowMaker:
 
     def _bound(self, longest: int) -> int | None:
         """The fewest positions that are read for prompts of up to `longest` tokens; None: all."""
-        if self.prompts.frames is not None:
-            return None
-        bucket = self.prompts.bucket or 1
-        for halving in range(HALVINGS, 0, -1):
-            width = round_up(self.width / 2**halving, bucket)
-            if longest <= width < self.width:
-                return width
-        return None
+        return list_bounds(self.prompts, self.width, longest, longest)[0]
 
     def _placeholder(self) -> Prompt:
         made = np.asarray(make_placeholder_prompts(self.prompts.frames, 1, 1))[0]
         return made if self.prompts.frames else made.tolist()
+
+
+def list_bounds(prompts: Prompts, width: int, shortest: int, longest: int) -> list[int | None]:
+    """The bounds below W that groups of prompts of these lengths are read with; None is W."""
+    halves = (width / 2**halving for halving in range(HALVINGS, 0, -1))
+    bounds = [round_up(half, prompts.bucket or 1) for half in halves]
+    known = [] if prompts.frames else [bound for bound in dict.fromkeys(bounds) if bound < width]
+    fitting = [bound for bound in known if bound >= shortest]
+    enough = next((n for n, bound in enumerate(fitting) if bound >= longest), None)
+    return [*fitting, None] if enough is None else list(fitting[: enough + 1])
 
 
 def round_up(count: float, bucket: int) -> int:

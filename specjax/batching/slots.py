@@ -41,7 +41,8 @@ class Ended:
     entries: list[Entry]
     generation: Generation
     first: list[int]  # the round in which each row began
-    begun: list[float]  # seconds of `time.perf_counter` when each row's prompt was read
+    begun: list[float]  # seconds of `time.perf_counter` when reading each row's prompt began
+    first_token: list[float]  # and when its first token was there, estimated
     at: float  # and when they had ended
 
 
@@ -52,6 +53,7 @@ class _Reading:
     entry: Entry
     rows: Rows
     parts: Parts
+    begun: float  # seconds of `time.perf_counter`
     at: int = 0
 
 
@@ -63,6 +65,7 @@ class _Taken:
     entries: list[Entry]
     first: list[int]  # the round in which each began
     begun: list[float]
+    first_token: list[float]
     generation: Generation
     at: float
 
@@ -95,6 +98,7 @@ class Slots:
         self._held: list[Entry | None] = [None] * size
         self._first = [0] * size
         self._begun = [0.0] * size
+        self._filled, self._first_token = [0.0] * size, [0.0] * size
         self._rounds = 0
         self._counted = 0, np.zeros((), np.int32)
         rows, _ = make_rows([], self.together)
@@ -114,6 +118,31 @@ class Slots:
     def _promised(self) -> int:
         """How many free slots long prompts wait for."""
         return len(self._long) + (self._reading is not None)
+
+    def warm_up(self, bounds: Sequence[int | None] = (None,), *, in_parts: bool = False) -> None:
+        """Compiles the programs by running each of them without prompts.
+
+        `bounds` are those of the lengths of prompts that are read whole; with `in_parts` others are
+        read in parts.
+        """
+        rows, _ = self.make_rows([], self.together)
+        nowhere = jnp.full((self.together,), self.size, jnp.int32)
+        for longest in bounds:
+            given = self.decoder, self.params, self._state, rows, nowhere
+            self._state = fill(*given, longest, None)  # as `_begin` calls it
+        if in_parts:
+            self._warm_up_parts()
+        limits = jnp.int32(1), jnp.int32(0)
+        self._state = advance_until(self.decoder, self.params, self._state, *limits)
+        take(self.decoder, self._state, jnp.zeros_like(nowhere))
+
+    def _warm_up_parts(self) -> None:
+        rows, _ = self.make_rows([], count_together(self.decoder, 1))
+        parts = open_parts(self.decoder, self.params, rows.prompt, rows.length)
+        given = self.decoder, self.params, parts, rows.prompt, rows.length
+        parts = read_part(*given, jnp.int32(0), self.part)
+        nowhere = jnp.full(rows.length.shape, self.size, jnp.int32)
+        self._state = fill(self.decoder, self.params, self._state, rows, nowhere, None, parts)
 
     def run(self, feed: Feed) -> Iterator[Ended | Refused]:
         """Decodes the prompts of a feed; rows and refusals in the order in which they are known.
@@ -159,7 +188,7 @@ class Slots:
             entry = self._long.popleft()
             rows, _ = self.make_rows([entry], count_together(self.decoder, 1))
             parts = open_parts(self.decoder, self.params, rows.prompt, rows.length)
-            self._reading = _Reading(entry, rows, parts)
+            self._reading = _Reading(entry, rows, parts, time.perf_counter())
         if self._reading is None:
             return
         one = self._reading
@@ -168,18 +197,21 @@ class Slots:
         one.at += self.part
         if one.at >= len(one.entry.ids):
             self._reading = None
-            self._begin([one.entry], one.rows, None, one.parts)
+            self._begin([one.entry], one.rows, None, one)
 
     def _begin(
-        self, entries: list[Entry], rows: Rows, longest: int | None, parts: Parts | None = None
+        self, entries: list[Entry], rows: Rows, longest: int | None, read: _Reading | None = None
     ) -> None:
+        """Puts rows into free slots; reads their prompts unless `read` has one in parts."""
         slots = self.free[: len(entries)]
         where = slots + [self.size] * (len(rows.length) - len(slots))
         given = self.decoder, self.params, self._state, rows, jnp.array(where, jnp.int32)
-        self._state = fill(*given, longest, parts)
+        self._state = fill(*given, longest, read.parts if read else None)
+        now = time.perf_counter()
         for slot, entry in zip(slots, entries, strict=True):
             self._held[slot], self._first[slot] = entry, self._rounds
-            self._begun[slot] = time.perf_counter()
+            self._begun[slot] = read.begun if read else now
+            self._filled[slot] = now
 
     def _advance(self, feed: Feed) -> None:
         """Runs rounds until slots are needed, or rows are to be handed out."""
@@ -199,7 +231,9 @@ class Slots:
     def _take_ended(self) -> list[_Taken]:
         """Frees the slots of rows that have ended, and copies the rows; waits for the device."""
         active, rounds = jax.device_get((self._state.context.active, self._state.trace.rounds))
-        self._rounds, now = int(rounds), time.perf_counter()
+        now = time.perf_counter()
+        self._estimate_first_tokens(int(rounds), now)
+        self._rounds = int(rounds)
         ended = [slot for slot, entry in enumerate(self._held) if entry and not active[slot]]
         taken = []
         for start in range(0, len(ended), self.together):
@@ -209,13 +243,25 @@ class Slots:
             self._held[slot] = None
         return taken
 
+    def _estimate_first_tokens(self, rounds: int, now: float) -> None:
+        """Estimates when the rows that began since the last look had their first token.
+
+        It was written by the first of their rounds so far, which counts as long as the others.
+        """
+        ran = max(rounds - self._rounds, 1)
+        for slot, entry in enumerate(self._held):
+            if entry and self._first[slot] == self._rounds:
+                filled = self._filled[slot]
+                self._first_token[slot] = filled + (now - filled) / ran
+
     def _copy(self, slots: list[int], now: float) -> _Taken:
         padded = slots + slots[:1] * (self.together - len(slots))
         generation = take(self.decoder, self._state, jnp.array(padded, jnp.int32))
         entries = [entry for slot in slots if (entry := self._held[slot]) is not None]
         first = [self._first[slot] for slot in slots]
         begun = [self._begun[slot] for slot in slots]
-        return _Taken(slots, entries, first, begun, generation, now)
+        first_token = [self._first_token[slot] for slot in slots]
+        return _Taken(slots, entries, first, begun, first_token, generation, now)
 
     def _hand_out(self, taken: _Taken) -> Ended:
         """The rows on the host, their rounds counted from their first."""
@@ -239,7 +285,8 @@ class Slots:
             written_by=trace.written_by[:count],
         )
         made = cut.replace(trace=trace)
-        return Ended(taken.entries, made, taken.first, taken.begun, taken.at)
+        begun, first_token, at = taken.begun, taken.first_token, taken.at
+        return Ended(taken.entries, made, taken.first, begun, first_token, at)
 
 
 def count_together(decoder: Decoder, slots: int, wanted: int = 0) -> int:

@@ -11,7 +11,8 @@ import pytest
 from tiny import corpus
 
 import specjax
-from specjax.batching.requests import ThreadFeed
+from specjax.batching.requests import Entry, ListFeed, ThreadFeed
+from specjax.batching.rows import find_width, list_bounds
 from specjax.decoding import filling
 from specjax.runtime.errors import UserError
 
@@ -64,6 +65,30 @@ def test_no_mixture_of_prompts_compiles_anything_new(generator):
     sizes = [program._cache_size() for program in programs]
     list(generator.stream_many(reversed(PROMPTS * 2), batch_size=4))
     assert [program._cache_size() for program in programs] == sizes
+
+
+def test_warm_slots_compile_nothing_and_know_the_times_of_their_rows(loaded):
+    target, drafter = loaded
+    strategy = specjax.speculative(length=2)
+    made = specjax.Generator(target, {"drafter": drafter}, strategy, max_new_tokens=NEW)
+    ids = made.encode(PROMPTS)
+    width, lengths = find_width(made.prompts, ids), list(map(len, ids))
+    slots = made.slots(5, width)
+    slots.warm_up(list_bounds(made.prompts, width, min(lengths), max(lengths)))
+    programs = filling.fill, filling.advance_until, filling.take, filling.make_slots
+    sizes = [program._cache_size() for program in programs]
+    start = time.perf_counter()
+    ended = list(slots.run(ListFeed([Entry(n, row, NEW, 0, n) for n, row in enumerate(ids)])))
+    assert [program._cache_size() for program in programs] == sizes
+    for one in ended:
+        for begun, first in zip(one.begun, one.first_token, strict=True):
+            assert start < begun < first <= one.at
+
+
+def test_bounds_are_those_of_the_lengths(generator):
+    known = (1, 64, [8, 16, 32, None]), (9, 64, [16, 32, None]), (1, 16, [8, 16])
+    for shortest, longest, bounds in (*known, (33, 40, [None])):
+        assert list_bounds(generator.prompts, 64, shortest, longest) == bounds
 
 
 def test_a_prompt_has_settings_of_its_own(loaded, whole):

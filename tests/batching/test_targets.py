@@ -12,7 +12,8 @@ from feature_drafters import without_encoder
 
 import specjax
 from specjax.batching.requests import Entry, ListFeed
-from specjax.batching.rows import find_width
+from specjax.batching.rows import find_width, list_bounds
+from specjax.decoding import filling, parts
 from specjax.decoding.summary import summarize
 from specjax.loading import LoadedModel
 
@@ -142,10 +143,16 @@ def test_long_prompts_are_read_in_parts(name, drafter):
     width = find_width(generator.prompts, ids)
     entries = [Entry(place, row, NEW, 0, place) for place, row in enumerate(ids)]
     found, traces = {}, []
-    for one in generator.slots(3, width, part=8).run(ListFeed(entries)):
+    slots = generator.slots(3, width, part=8)
+    slots.warm_up(list_bounds(generator.prompts, width, 1, 8), in_parts=True)
+    programs = filling.fill, parts.read_part, parts.open_parts
+    sizes = [program._cache_size() for program in programs]
+    for one in slots.run(ListFeed(entries)):
+        assert all(a < b for a, b in zip(one.begun, one.first_token, strict=True))
         rows = generator.rows(one.generation)
         found |= {entry.place: row for entry, row in zip(one.entries, rows, strict=True)}
         traces.append((one.generation, len(rows)))
+    assert [program._cache_size() for program in programs] == sizes
     whole = generator(ids)
     assert [found[place] for place in range(len(ids))] == whole.tokens
     assert summarize(generator.decoder, traces).accepted == whole.statistics.accepted

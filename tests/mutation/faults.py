@@ -1153,8 +1153,8 @@ FAULTS = (
     Fault(
         "prompts read in fewer positions than they have",
         "batching/rows.py",
-        "if longest <= width < self.width:",
-        "if longest - 8 <= width < self.width:",
+        "if bound >= shortest]",
+        "if bound >= shortest - 8]",
         "tests/batching/test_targets.py -k rows_are",
     ),
     Fault(

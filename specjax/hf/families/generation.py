@@ -190,6 +190,13 @@ def beams_words(name: str, beams: int) -> str:
     return f"model {name!r} has {BEAMS} {beams}; this decodes without beams"
 
 
+@functools.cache
+def note_beams(name: str, beams: int) -> None:
+    """Prints, once per model, that it decodes without the beams of its generation file."""
+    if beams > 1:
+        print(beams_words(name, beams))
+
+
 def change_generation(
     hf: Mapping[str, Any],
     generation: Mapping[str, Any] | None,
