@@ -45,7 +45,7 @@ def summary(strategies: Strategies) -> Table:
     best = fastest_lossless(strategies)
     head = ["strategy", *filter(None, [metric]), "ms/token", "speedup", "accepted", "tokens/call"]
     rows = [
-        [name, *_figures(strategies[name], metric), _outputs(strategies[name], name == best)]
+        [name, *_figures(strategies[name], metric), outputs_words(strategies[name], name == best)]
         for name in order
     ]
     looks = {i: LOSSY for i, name in enumerate(order) if not strategies[name]["lossless"]}
@@ -83,7 +83,8 @@ def _figures(entry: Mapping[str, Any], metric: str | None) -> list[str]:
     ]
 
 
-def _outputs(entry: Mapping[str, Any], best: bool) -> str:
+def outputs_words(entry: Mapping[str, Any], best: bool) -> str:
+    """Whether outputs are those of the target, with a mark for the best strategy."""
     return _OUTPUTS[entry["lossless"]] + MARK * best
 
 

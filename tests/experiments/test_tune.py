@@ -287,6 +287,13 @@ def test_a_bad_config_is_refused_in_one_sentence(space, changes, message, pair, 
     assert not (tmp_path / "out").exists()
 
 
+def test_candidates_are_compared_by_static_batches(pair, tmp_path):
+    config = make_config(pair, {})
+    config.base.batching = "filled"
+    with pytest.raises(UserError, match="config.base.batching is 'filled'; it must be 'static'"):
+        tune.run(config, tmp_path / "out")
+
+
 def test_outputs_that_change_cannot_be_judged_without_a_metric(pair, tmp_path):
     config = make_config(pair, {"lenience": (0.1, 1.0)}, strategy="lenient")
     config.base.metric = "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from specjax.data.text import Reference
+from specjax.experiments.config.schema import STATIC
 from specjax.metrics.metric import get_metric
 from specjax.runtime.errors import UserError
 
@@ -70,6 +72,7 @@ def read_run(name: str) -> Run:
     """
     if not os.path.isdir(name):
         raise UserError(f"config.runs names {name!r}, which is not a folder")
+    _check_static(name, Path(name) / FILES[0])
     for file in FILES:
         if not (Path(name) / file).is_file():
             raise UserError(
@@ -82,6 +85,22 @@ def read_run(name: str) -> Run:
             f"config.runs names {name!r}, whose files cannot be read as those of a decode run by"
             f" this version ({type(error).__name__}: {' '.join(str(error).split())})"
         ) from None
+
+
+def _check_static(name: str, file: Path) -> None:
+    """Refuses a run whose batches were refilled: it has no seconds of a batch.
+
+    Raises:
+      UserError: naming it.
+    """
+    batching = STATIC
+    with contextlib.suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
+        batching = json.loads(file.read_text("utf-8"))["config"].get("batching", STATIC)
+    if batching != STATIC:
+        raise UserError(
+            f"config.runs names {name!r}, a run with config.batching {batching!r}; it must be"
+            f" {STATIC!r}: intervals are over the seconds of batches"
+        )
 
 
 def check_same_examples(one: Run, other: Run) -> None:

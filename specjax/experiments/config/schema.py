@@ -50,11 +50,20 @@ from specjax.experiments.config.learning import (
 )
 from specjax.experiments.recipes.grammar import Training
 
+BATCHING = STATIC, FILLED = "static", "filled"
+"""Values of `batching`: batches that are decoded to their ends, or slots that are refilled."""
+
 
 @block
 class Decode(Chosen, Chat, ComparedTexts):
     """A decode experiment; every field can be set by a flag such as `--config.batch_size=4`."""
 
+    batching: str = choice(
+        BATCHING,
+        STATIC,
+        help="filled: a slot whose row has ended takes the next prompt, which measures throughput"
+        " (docs/how_to/many_prompts.md)",
+    )
     topology: str = topology_field()
     acceptance: str = text(
         help="to predict speedups from: a number, NAME=NUMBER,..., or a results.json"
@@ -178,6 +187,7 @@ class Quickstart(Decode):
     """A tiny pair that is trained on the built-in grammar and then decodes."""
 
     training: Training = group(Training)
+    batching: Any = remove_field()
 
 
 SCHEMAS: dict[str, type] = {

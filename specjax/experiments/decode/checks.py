@@ -10,9 +10,14 @@ from specjax.contracts.fields import CORPUS, HEADS, RESERVED
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.fields import check_fields, model_names
 from specjax.experiments.config.placement import check_ways
+from specjax.experiments.config.schema import FILLED, STATIC
 from specjax.experiments.decode.data import check_chat, check_one_source
 from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.decode.tables import check_corpus
+from specjax.runtime import processes
+from specjax.runtime.errors import UserError
+from specjax.selection.choosing import ByRule
+from specjax.selection.selected import SelectedArms
 
 
 def check_decode(config: ConfigDict) -> dict[str, Strategy]:
@@ -28,7 +33,26 @@ def check_decode(config: ConfigDict) -> dict[str, Strategy]:
     check_corpus(config)
     strategies = load_strategies(config)
     check_models(strategies, tuple(model_names(config)))
+    if config.batching == FILLED:
+        check_filled(config, strategies)
     return strategies
+
+
+def check_filled(config: ConfigDict, strategies: Mapping[str, Strategy]) -> None:
+    """Refuses what slots that are refilled cannot do.
+
+    Raises:
+      UserError: naming the field, the value and what is allowed.
+    """
+    must = f"config.batching is {FILLED!r}; it must be {STATIC!r} with"
+    if processes.has_several():
+        raise UserError(f"{must} several processes, which would take different prompts")
+    if config.profile_rounds:
+        raise UserError(f"{must} config.profile_rounds, which profiles a whole batch")
+    for name, strategy in strategies.items():
+        drafter = strategy.drafter
+        if isinstance(drafter, SelectedArms) and isinstance(drafter.chooser, ByRule):
+            raise UserError(f"{must} strategies.{name}, which learns from the seconds of batches")
 
 
 COUNTS = ("ngram_table", "ngram_file")

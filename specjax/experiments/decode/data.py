@@ -59,13 +59,15 @@ def load_data(config: ConfigDict, more: bool, place: str = "config") -> Data:
     _check_prefix(config, examples[:1], place)
     count = config.examples or len(examples)
     _check_blank(config, examples[:count], place)
-    metric = config.metric or (get_task(config.task).metric if config.task else NO_METRIC)
-    if get_metric(metric).scores and any(e.reference is None for e in examples[:count]):
-        raise UserError(
-            f"{place}.metric is {metric!r}, but not every example has a reference; "
-            f"give {place}.reference_file, or metric {NO_METRIC!r}"
-        )
+    metric = choose_metric(config)
+    if get_metric(metric).scores:
+        _check_references(metric, examples[:count], place)
     return Data(examples[:count], metric, examples[count:])
+
+
+def choose_metric(config: ConfigDict) -> str:
+    """The metric of the config, else the task's, else none."""
+    return config.metric or (get_task(config.task).metric if config.task else NO_METRIC)
 
 
 def stream(config: ConfigDict) -> Iterator[Example]:
@@ -76,15 +78,46 @@ def stream(config: ConfigDict) -> Iterator[Example]:
     Raises:
       UserError: when they cannot be read.
     """
-    if config.task:
-        examples = of_task.stream(config.task, get_source(config), config.examples, config.turns)
-    else:
-        examples = itertools.islice(
-            stream_examples(*_files(config), **_json_fields(config)), config.examples or None
-        )
-    for example in examples:
+    for example in _stream_rows(config, config.examples):
         check_single_turn(config, example)
         yield dataclasses.replace(example, source=config.prefix + example.source)
+
+
+def _stream_rows(config: ConfigDict, count: int) -> Iterator[Example]:
+    """The first `count` examples of the source, or all when it is 0."""
+    if config.task:
+        return of_task.stream(config.task, get_source(config), count, config.turns)
+    return itertools.islice(stream_examples(*_files(config), **_json_fields(config)), count or None)
+
+
+def stream_checked(config: ConfigDict) -> Iterator[Example]:
+    """The examples of `load_data` one after another, each with the checks of all.
+
+    Raises:
+      UserError: as `load_data`, and when one has earlier messages.
+    """
+    metric = choose_metric(config)
+    scores = get_metric(metric).scores
+    for number, example in enumerate(_stream_rows(config, config.examples)):
+        if example.earlier:
+            raise UserError(
+                f"config.batching is {config.batching!r} with task {config.task!r}, whose later"
+                " messages follow answers to earlier ones; it must be 'static', or config.turns 1"
+            )
+        if number == 0:
+            _check_prefix(config, [example], "config")
+        _check_text(config, number, example)
+        if scores:
+            _check_references(metric, [example], "config")
+        yield example
+
+
+def read_rest(config: ConfigDict) -> list[Example]:
+    """The examples of `load_data` that are not decoded."""
+    if not config.examples:
+        return []
+    count = config.examples + config.ngram_examples if config.task else 0
+    return list(itertools.islice(_stream_rows(config, count), config.examples, None))
 
 
 def check_single_turn(config: ConfigDict, example: Example) -> None:
@@ -140,6 +173,24 @@ def _check_blank(config: ConfigDict, examples: list[Example], place: str) -> Non
         raise UserError(
             f"{place}.source_file {config.source_file!r} has no text in example {blank[0]:,}"
             f" ({len(blank):,} of {len(examples):,} have none); every example must have some"
+        )
+
+
+def _check_text(config: ConfigDict, number: int, example: Example) -> None:
+    """Refuses an example of a plain file without a text."""
+    if not (example.source.strip() or config.task):
+        raise UserError(
+            f"config.source_file {config.source_file!r} has no text in example {number + 1:,};"
+            " every example must have some"
+        )
+
+
+def _check_references(metric: str, examples: list[Example], place: str) -> None:
+    """Refuses examples without a reference."""
+    if any(example.reference is None for example in examples):
+        raise UserError(
+            f"{place}.metric is {metric!r}, but not every example has a reference; "
+            f"give {place}.reference_file, or metric {NO_METRIC!r}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from ml_collections import ConfigDict
 
 from specjax.api import Generator
 from specjax.data.batching import Batch
+from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.memory import check_decode_memory
-from specjax.experiments.decode import results
+from specjax.experiments.config.schema import FILLED
+from specjax.experiments.decode import filled, results
 from specjax.experiments.decode.checks import check_decode, note_unused
 from specjax.experiments.decode.compiling import compile_programs, shape_groups
 from specjax.experiments.decode.journal import JOURNAL, Journal, journal
@@ -28,6 +30,7 @@ from specjax.experiments.decode.show import show
 from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.experiments.workdir import read_finished
 from specjax.measuring import cost
+from specjax.pair import Pair
 from specjax.profiling import profile
 from specjax.runtime import processes
 from specjax.runtime.programs import release_programs
@@ -51,6 +54,15 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     note_unused(config, strategies)
     pair = load_pair(config)
     workdir.mkdir(parents=True, exist_ok=True)
+    return run_pair(config, strategies, pair, workdir)
+
+
+def run_pair(
+    config: ConfigDict, strategies: Mapping[str, Strategy], pair: Pair, workdir: Path
+) -> dict[str, Any]:
+    """The run of a checked config on a loaded pair, by the batching of the config."""
+    if config.batching == FILLED:
+        return filled.run(config, strategies, pair, workdir)
     return finish(open_session(config, strategies, pair, workdir), workdir)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -20,6 +21,7 @@ from specjax.experiments.decode.strategies import BASELINE, common_width
 from specjax.experiments.decode.tables import load_tables, reads_rest
 from specjax.hf.shared_tokens import share_in
 from specjax.hf.tokenizer import token_ids
+from specjax.loading import LoadedModel
 from specjax.pair import Pair
 from specjax.runtime.errors import UserError
 
@@ -66,24 +68,57 @@ def open_session(
     Raises:
       UserError: when the data or a strategy cannot be used with the pair.
     """
-    target = pair.target
+    check_input(config, pair.target)
+    policies = selection_trees(strategies, pair.target.model)
+    data = load_data(config, more=reads_rest(config, list_tables(strategies, policies)))
+    report_shared(pair, data.examples)
+    generators = make_generators(config, strategies, pair, policies, data.rest)
+    texts = make_prompts(config, pair.target, data.examples, workdir)
+    prompts = generators[BASELINE].encode(texts)
+    arm_selectors = make_arm_selectors(config, strategies, policies, len(prompts))
+    made = dict(strategies), generators, arm_selectors
+    return Session(config, pair, data.examples, data.metric, prompts, *made)
+
+
+def check_input(config: ConfigDict, target: LoadedModel) -> None:
+    """Refuses a target without a tokenizer, and a prefix of audio.
+
+    Raises:
+      UserError: naming what is missing or the field.
+    """
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
     if config.prefix and target.model.info.frames:
         raise UserError(f"config.prefix is {config.prefix!r}; it must be empty for a speech model")
+
+
+def list_tables(strategies: Mapping[str, Strategy], policies: Mapping[str, Any]) -> set[str]:
+    """Names of the trees that strategies read in addition to models and policies."""
     tables = {table for one in strategies.values() for table in one.drafter.spec.resources}
-    policies = selection_trees(strategies, target.model)
-    read = tables - set(policies)
-    data = load_data(config, more=reads_rest(config, read))
-    report_shared(pair, data.examples)
-    trees = policies | load_tables(config, read, target, pair.vocab_size, data.rest)
+    return tables - set(policies)
+
+
+def make_generators(
+    config: ConfigDict,
+    strategies: Mapping[str, Strategy],
+    pair: Pair,
+    policies: Mapping[str, Any],
+    rest: list[Example],
+) -> dict[str, Generator]:
+    """A generator for each strategy; tables may be made of the `rest` of the examples.
+
+    Raises:
+      UserError: when a strategy or a table cannot be used with the pair.
+    """
+    read = list_tables(strategies, policies)
+    tables = load_tables(config, read, pair.target, pair.vocab_size, rest)
     invariant = common_width(config, strategies)
-    generators = {
+    return {
         name: Generator(
-            target,
+            pair.target,
             pair.drafters,
             strategy,
-            tables=trees,
+            tables={**policies, **tables},
             max_new_tokens=config.max_new_tokens,
             max_prompt_tokens=config.max_prompt_tokens,
             bucket=config.bucket,
@@ -91,13 +126,23 @@ def open_session(
         )
         for name, strategy in strategies.items()
     }
-    prompts = generators[BASELINE].encode(make_prompts(config, target, data.examples, workdir))
-    arm_selectors = {
-        name: make_arm_selector(name, config.strategies.get(name), strategy, policies, len(prompts))
+
+
+def make_arm_selectors(
+    config: ConfigDict,
+    strategies: Mapping[str, Strategy],
+    policies: dict[str, Any],
+    examples: int,
+) -> dict[str, ArmSelector]:
+    """The arm selector of each strategy.
+
+    Raises:
+      UserError: when given arms do not fit.
+    """
+    return {
+        name: make_arm_selector(name, config.strategies.get(name), strategy, policies, examples)
         for name, strategy in strategies.items()
     }
-    made = dict(strategies), generators, arm_selectors
-    return Session(config, pair, data.examples, data.metric, prompts, *made)
 
 
 def report_shared(pair: Pair, examples: list[Example]) -> None:

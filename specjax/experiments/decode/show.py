@@ -6,21 +6,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from specjax.experiments.config.schema import FILLED
 from specjax.metrics.groups import group_table
 from specjax.reporting import summary as terminal
 from specjax.reporting.summary import summary
 from specjax.reporting.table import arm_table, handover_table, predictions, table
+from specjax.reporting.throughput import throughput_table
 
 
 def show(content: Mapping[str, Any], workdir: Path) -> None:
     """Prints the table of all strategies; with `--verbose` first all tables of the report."""
     strategies = content["strategies"]
-    for text in _details(content):
+    is_filled = content["config"].get("batching") == FILLED
+    for text in () if is_filled else _details(content):
         terminal.details(text)
-    terminal.show(summary(strategies))
+    terminal.show(throughput_table(strategies) if is_filled else summary(strategies))
     if any(entry["quality"] for entry in strategies.values()):
         print(f"metric: {content['environment']['metric']}")
-    print(f"results in {workdir}, all figures in {workdir / 'report.html'}")
+    file = "results.json" if is_filled else "report.html"
+    print(f"results in {workdir}, all figures in {workdir / file}")
 
 
 def _details(content: Mapping[str, Any]) -> list[str]:

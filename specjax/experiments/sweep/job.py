@@ -13,7 +13,6 @@ from ml_collections import ConfigDict
 
 from specjax.experiments.config.memory import check_decode_memory
 from specjax.experiments.decode import job as decode
-from specjax.experiments.decode.session import open_session
 from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.experiments.sweep.best import Line, best, best_table
 from specjax.experiments.sweep.grid import Point, points
@@ -133,8 +132,7 @@ def run_point(point: Point, pair: Pair, folder: Path) -> dict[str, Any]:
         contextlib.redirect_stdout(out),
         summary.verbosity(True),
     ):
-        session = open_session(point.config, point.strategies, pair, folder)
-        return decode.finish(session, folder)
+        return decode.run_pair(point.config, point.strategies, pair, folder)
 
 
 def row(point: Point, results: dict[str, Any] | None, error: str | None) -> Row:

@@ -15,6 +15,7 @@ from specjax.experiments.config.fields import (
     check_fields,
     model_names,
 )
+from specjax.experiments.config.schema import STATIC
 from specjax.experiments.decode.strategies import BASELINE, check_models, load_strategies
 from specjax.experiments.recipes.trees import WIDE
 from specjax.experiments.sweep.grid import base_config, check_count
@@ -143,6 +144,11 @@ def make_space(config: ConfigDict) -> Space:
     """
     base = base_config(config)
     check_fields(base)
+    if base.batching != STATIC:
+        raise UserError(
+            f"config.base.batching is {base.batching!r}; it must be {STATIC!r}: candidates are"
+            " compared by the seconds of the same batches"
+        )
     if base.invariant:
         raise UserError(
             "config.base.invariant is True; it must be False: what is then best depends on the"
