@@ -67,7 +67,7 @@ class Generator:
     batches to full size, so that few programs are compiled. A call with no more prompts than its
     batch has rows is one host dispatch; of more, each takes the slot of a row that has ended
     (`decoding.filling`). Rows have the same tokens as alone under the same seed and index, in half
-    precision up to rounding (docs/how_to/half_precision.md).
+    precision up to rounding (docs/how_to/half_precision.md), with `adapt="load"` if greedy.
 
     `invariant`: tokens that every call of the target feeds; 0: as many as needed.
     Generators that share it, `max_new_tokens` and the batch's shape give the same greedy tokens

@@ -210,11 +210,12 @@ def listing(
     default: Any = REQUIRED,
     *,
     some: bool = False,
+    traced: str = "",
     help: str,
 ) -> Any:
-    """Declares a list with a check of each entry; `some`: not empty."""
+    """Declares a list with a check of each entry; `some`: not empty; `traced` as in `number`."""
     all_fit = lambda x: (bool(x) or not some) and all(map(fits, x))  # noqa: E731
-    return whole(allowed, all_fit, default, help=help)
+    return whole(allowed, all_fit, default, traced=traced, help=help)
 
 
 def names(*, help: str) -> Any:
@@ -222,9 +223,16 @@ def names(*, help: str) -> Any:
     return listing("a list of names", lambda x: isinstance(x, str), (), help=help)
 
 
-def whole(allowed: str, fits: Callable[[Any], bool], default: Any = REQUIRED, *, help: str) -> Any:
-    """Declares a list with a check of the whole list."""
-    return _field(ConfigField(tuple, allowed, fits, help, default))
+def whole(
+    allowed: str,
+    fits: Callable[[Any], bool],
+    default: Any = REQUIRED,
+    *,
+    traced: str = "",
+    help: str,
+) -> Any:
+    """Declares a list with a check of the whole list; `traced` as in `number`."""
+    return _field(ConfigField(tuple, allowed, fits, help, default, bool(traced)), traced)
 
 
 def tokens(*, help: str) -> Any:

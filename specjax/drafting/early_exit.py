@@ -45,6 +45,7 @@ class EarlyExit(Proposer):
     exit: int = fields.integer(help="decoder layers that draft")
 
     lacks: ClassVar[tuple[str, ...]] = (*TREE_FIELDS, *PARALLEL_FIELDS)
+    can_pause = False  # the target continues from its states
 
     @property
     def models(self) -> tuple[str, ...]:

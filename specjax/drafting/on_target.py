@@ -48,6 +48,7 @@ class OnTarget(Proposer):
     """The class of its model."""
 
     keeps_nodes = False
+    can_pause = False  # the states of every round are added to its cache
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -9,42 +9,23 @@ tokens, m nodes that are fed together, D depth of a path, V vocabulary.
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 
-from specjax.contracts import fields
 from specjax.contracts.context import Context
 from specjax.contracts.draft import Draft
-from specjax.contracts.drafter import Drafter, Log, Memory, Outcome
+from specjax.contracts.drafter import Log, Memory, Outcome
 from specjax.contracts.env import Bound, Env
 from specjax.contracts.reader import Reader
 from specjax.contracts.registry import DRAFTERS
 from specjax.contracts.rows import Caches
 from specjax.contracts.spec import Call, Spec, TreeSpec
-from specjax.drafting import block, chain, growing
-from specjax.drafting.adaptive_length import (
-    ADAPT,
-    COST,
-    EXPECTED,
-    FIXED,
-    OVERHEAD,
-    VERIFICATION,
-    check_adaptive,
-    cost_field,
-    empty_running,
-)
+from specjax.drafting import block, by_load, chain, growing
+from specjax.drafting.adaptive_length import ADAPT, FIXED, LOAD, empty_running, list_lengths
+from specjax.drafting.chain_fields import REFUSED_BY_TREES, ChainFields
 from specjax.drafting.nodes import Nodes, ProposerMemory
-from specjax.drafting.online import (
-    DIVERGENCE,
-    check_online,
-    divergence_field,
-    empty_learned,
-    rate_field,
-)
+from specjax.drafting.online import empty_learned
 from specjax.drafting.shape import (
     GROWN,
     Shape,
@@ -59,8 +40,8 @@ from specjax.drafting.shape import (
     widths_field,
 )
 from specjax.models.base import PromptReading
-from specjax.sampling import compute_confidence, compute_entropy
-from specjax.verification.whole import TreeReader
+from specjax.verification.fitted import FittedReader
+from specjax.verification.whole import TreeReader, WholeReader
 
 LAG = 2
 """Tokens that a round feeds first: after a fully accepted draft a model has seen neither its last
@@ -69,26 +50,13 @@ token nor the one that followed."""
 TREE_FIELDS = ("widths", "parents", "nodes")
 PARALLEL_FIELDS = ("jetspec_width",)
 
-_REFUSED_BY_TREES: dict[str, Any] = {
-    "confidence": None,
-    "entropy": None,
-    "adapt": FIXED,
-    "online_rate": None,
-}
-"""Fields of chains, and their values when unset."""
-
-CHAIN_FIELDS = (*_REFUSED_BY_TREES, COST, VERIFICATION, OVERHEAD, EXPECTED, DIVERGENCE)
-"""Those and the fields that need one of them: a tree has none."""
-
 
 @dataclasses.dataclass(frozen=True)
-class Proposer(Drafter):
+class Proposer(ChainFields):
     """A drafter by next-token distributions; subclasses provide them, fields set the shape.
 
-    `adapt` shortens a chain by the expectation of `adaptive_length`, from the acceptance in the
-    row's memory. `online_rate` names the option by which the memory's bias on the logits follows
-    the target (`online`). Tokens are drawn from, and tested against, the sum after the settings;
-    the bias is learned from distributions without settings.
+    Tokens are drawn from, and tested against, the sum of logits and learned bias after the
+    settings; the bias is learned from distributions without settings.
     """
 
     length: int | None = length_field()
@@ -97,25 +65,6 @@ class Proposer(Drafter):
     parents: tuple[int, ...] = parents_field()
     nodes: int = nodes_field()
     jetspec_width: int = jetspec_width_field()
-    confidence: str | None = fields.number(
-        None,
-        bounds="[0, 1]",
-        traced="confidence",
-        help="largest plain probability below which nothing more is drafted",
-    )
-    entropy: str | None = fields.number(
-        None,
-        bounds="[0, inf)",
-        traced="entropy",
-        help="nats of the plain distribution above which nothing more is drafted",
-    )
-    adapt: str = fields.choice(ADAPT, FIXED, help="how long a draft gets")
-    cost: str = cost_field(COST)
-    verification: str = cost_field(VERIFICATION)
-    overhead: str = cost_field(OVERHEAD)
-    acceptance: str = cost_field(EXPECTED)
-    online_rate: str | None = rate_field()
-    online_divergence: str = divergence_field()
 
     parallel: ClassVar[bool] = False
     """Whether `open` returns the distributions of all depths at once, without feeding."""
@@ -131,6 +80,9 @@ class Proposer(Drafter):
 
     keeps_nodes: ClassVar[bool] = True
     """Whether its cache keeps accepted nodes of a tree; otherwise they are fed again."""
+
+    can_pause: ClassVar[bool] = True
+    """Whether it may leave out rounds: what it missed is in its cache's text, or in no cache."""
 
     # Interface of subclasses.
 
@@ -188,10 +140,6 @@ class Proposer(Drafter):
         """Logits [B, m, V] after the nodes, and its state."""
         raise NotImplementedError
 
-    def estimate_acceptance(self, logits: jax.Array, state: Any) -> jax.Array:
-        """How sure it is [B] of a token of a chain before it is drawn, from logits [B, V]."""
-        return compute_confidence(logits)
-
     def close(
         self, env: Env, caches: Caches, state: Any, context: Context, drafted: chain.Progress | None
     ) -> tuple[Caches, dict[str, jax.Array], Log]:
@@ -204,26 +152,6 @@ class Proposer(Drafter):
 
     # Derived methods.
 
-    @property
-    def can_stop(self) -> bool:
-        """Whether a chain may end before its length, even before its first token: `is_sure`."""
-        return self.confidence is not None or self.entropy is not None
-
-    def is_sure(
-        self, logits: jax.Array, numbers: Mapping[str, jax.Array], state: Any = None
-    ) -> jax.Array:
-        """Whether [...] a chain that `can_stop` goes on with a token of the logits [..., V].
-
-        Asked before the token is drawn, which keeps speculative sampling lossless. `state` is that
-        of a proposer which is fed.
-        """
-        checks = []
-        if self.confidence is not None:
-            checks.append(self.estimate_acceptance(logits, state) >= numbers[self.confidence])
-        if self.entropy is not None:
-            checks.append(compute_entropy(logits) <= numbers[self.entropy])
-        return functools.reduce(jnp.logical_and, checks)
-
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in TREE_FIELDS:
@@ -235,6 +163,12 @@ class Proposer(Drafter):
                     f"{name} is {getattr(self, name)}; it must be 0, as {self.part} does not give"
                     " all distributions at once"
                 )
+        if self.adapt == LOAD and not self.can_pause:
+            name, allowed = DRAFTERS.get_name(type(self)), ", ".join(ADAPT[:-1])
+            raise ValueError(
+                f"adapt is {LOAD!r}; it must be one of {allowed} for {name!r}, which needs every"
+                " round"
+            )
         check_jetspec_width(self.jetspec_width, self.length, self.nodes)
         if self.nodes and not (self.length or self.widths or self.parents):
             object.__setattr__(self, "widths", GROWN)
@@ -255,14 +189,9 @@ class Proposer(Drafter):
         self._check_no_chain()
 
     def _check_no_chain(self) -> None:
-        for name, value in _REFUSED_BY_TREES.items():
+        for name, value in REFUSED_BY_TREES.items():
             if getattr(self, name) != value:
                 raise ValueError(f"{name} is given; it must not be, for drafts that are trees")
-
-    @classmethod
-    def check_values(cls, values: Mapping[str, Any]) -> None:
-        check_adaptive(values)
-        check_online(values)
 
     def _bound(self, env: Env) -> Bound:
         """Its model, or the target where it has none."""
@@ -351,14 +280,18 @@ class Proposer(Drafter):
             models=self.models,
             resources=self.resources,
             writers=(self.part,),
-            always=not self.can_stop,
+            always=not self.can_stop and self.adapt != LOAD,
             features=self.features,
             tree=self.tree_spec,
         )
 
     @property
     def reader(self) -> Reader | None:
-        return TreeReader() if self.is_tree else self.chain_reader
+        if self.is_tree:
+            return TreeReader()
+        if self.adapt == LOAD:
+            return FittedReader(list_lengths(self.depth), self.chain_reader or WholeReader())
+        return self.chain_reader
 
     def check(self, env: Env) -> None:
         ids = self.drafted_ids(env)
@@ -379,12 +312,20 @@ class Proposer(Drafter):
     def observe(self, memory: ProposerMemory, outcome: Outcome) -> ProposerMemory:
         counts, learned = memory.acceptance_counts, memory.learned
         if counts is not None:
-            counts = counts.after(outcome.accepted, outcome.tested)
+            idle = by_load.IDLE if self.adapt == LOAD else 1.0
+            counts = counts.after(outcome.accepted, outcome.tested, idle)
         if learned is not None:
             learned = learned.after(outcome, self.online_divergence)
         return ProposerMemory(self.update(memory.own, outcome), counts, learned)
 
     def propose(
+        self, env: Env, caches: Caches, memory: ProposerMemory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, ProposerMemory, Log]:
+        if self.adapt == LOAD:
+            return by_load.draft(self, self._draft, env, caches, memory, context, keys)
+        return self._draft(env, caches, memory, context, keys)
+
+    def _draft(
         self, env: Env, caches: Caches, memory: ProposerMemory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, ProposerMemory, Log]:
         if self.parallel:

@@ -128,14 +128,14 @@ FAULTS = (
     ),
     Fault(
         "confidence stops the sure instead of the unsure",
-        "drafting/proposer.py",
+        "drafting/chain_fields.py",
         "checks.append(self.estimate_acceptance(logits, state) >= numbers[self.confidence])",
         "checks.append(self.estimate_acceptance(logits, state) < numbers[self.confidence])",
         f"{DECODING}/test_scripts.py",
     ),
     Fault(
         "entropy stops the sure instead of the unsure",
-        "drafting/proposer.py",
+        "drafting/chain_fields.py",
         "checks.append(compute_entropy(logits) <= numbers[self.entropy])",
         "checks.append(compute_entropy(logits) > numbers[self.entropy])",
         f"{DECODING}/test_scripts.py",
@@ -258,6 +258,27 @@ FAULTS = (
         "self.tested * kept + tested)",
         "self.tested * kept)",
         f"{DECODING}/test_scripts.py {DECODING}/test_strategy.py",
+    ),
+    Fault(
+        "the length by load counts rows that have ended",
+        "drafting/by_load.py",
+        "accepted = jnp.where(active, counts.accepted, 0.0)",
+        "accepted = counts.accepted",
+        f"{DECODING}/test_by_load.py -k most_tokens",
+    ),
+    Fault(
+        "a drafter that was given up is never tried again",
+        "drafting/adaptive_length.py",
+        "kept = jnp.where(tested > 0, MEMORY**tested, idle)",
+        "kept = jnp.where(tested > 0, MEMORY**tested, 1.0)",
+        f"{DECODING}/test_by_load.py -k given_up",
+    ),
+    Fault(
+        "the drafter runs in rounds of length zero",
+        "drafting/by_load.py",
+        "run_if(length > 0, ",
+        "run_if(length >= 0, ",
+        f"{DECODING}/test_by_load.py -k does_not_run",
     ),
     # Online adaptation.
     Fault(

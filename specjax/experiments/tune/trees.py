@@ -14,7 +14,8 @@ import numpy as np
 
 from specjax.contracts.spec import Call
 from specjax.contracts.tree import compute_depths_and_ranks
-from specjax.drafting.proposer import CHAIN_FIELDS, LAG
+from specjax.drafting.chain_fields import CHAIN_FIELDS
+from specjax.drafting.proposer import LAG
 from specjax.experiments.recipes.trees import WIDTHS, repeat_last_level
 from specjax.measuring.cost import SHORTEST, Costs
 from specjax.runtime.errors import UserError
