@@ -36,6 +36,7 @@ _PUBLIC = {
     "language_token": "hf.languages",
     "load": "loading",
     "make_mesh": "parallel.mesh",
+    "measure_load": "round_times",
     "plan": "jobs",
     "profile": "profiling",
     "quantize": "loading",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import DRAWN, Settings, Strategy, drawing_fields, from_config
+from specjax.drafting.adaptive_length import COST, LOAD, TIMES
 from specjax.experiments.config.choosing import CHOOSING, arms_named, methods
 from specjax.runtime.errors import UserError
 from specjax.sampling import CUTS
@@ -44,6 +46,8 @@ def load_strategies(config: ConfigDict) -> dict[str, Strategy]:
       UserError: when one is invalid, or `config.only` names an unknown one.
     """
     specs = select_specs(config)
+    for name, spec in specs.items():
+        _check_costs(name, spec)
     made = {
         name: from_config(name, spec)
         for name, spec in specs.items()
@@ -56,6 +60,16 @@ def load_strategies(config: ConfigDict) -> dict[str, Strategy]:
     if not (baseline.autoregressive and baseline.greedy):
         raise UserError(f"strategies.{BASELINE} must be greedy and draft nothing")
     return {BASELINE: baseline, **made}
+
+
+def _check_costs(name: str, spec: Mapping[str, Any]) -> None:
+    """Refuses a draft length by load whose costs are those of no machine."""
+    if spec.get("adapt") == LOAD and not {TIMES, COST} & set(spec):
+        raise UserError(
+            f"strategies.{name}.adapt is {LOAD!r}; it must come with times, catching_up and"
+            " acceptance as specjax.measure_load finds them, or with cost, verification and"
+            " overhead"
+        )
 
 
 def select_specs(config: ConfigDict) -> ConfigDict:
