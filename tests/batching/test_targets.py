@@ -20,7 +20,7 @@ from specjax.loading import LoadedModel
 GOLDEN = Path(__file__).parents[1] / "golden"
 ENCODERS = ["t5_v1_1", "bart", "mt5", "m2m_100", "marian_two", "pegasus", "t5gemma", "t5gemma2"]
 DECODERS = ["llama", "gemma3_text", "gpt2", "gpt_neox", "mistral", "opt_350m", "qwen3_moe"]
-FAST = ("t5_v1_1", "bart", "llama", "gemma3_text")
+FAST = ("t5_v1_1", "llama")
 NEW = 10
 
 
@@ -89,6 +89,7 @@ def test_audio_in_slots():
     assert generator(audio, batch_size=2).tokens == generator(audio).tokens
 
 
+@pytest.mark.slow
 def test_half_precision_with_invariant_calls():
     target = specjax.load(GOLDEN / "llama", dtype="bfloat16")
     ids = prompts(target.model)
@@ -131,8 +132,16 @@ def test_narrow_reading_gives_the_same_caches():
         np.testing.assert_allclose(wide[1].embedding, narrow[1].embedding, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral"])
-@pytest.mark.parametrize("drafter", ["neural", "eagle"])
+@pytest.mark.parametrize(
+    ("name", "drafter"),
+    [
+        ("mistral", "eagle"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("mistral", "neural"), ("llama", "neural"), ("llama", "eagle"))
+        ),
+    ],
+)
 def test_long_prompts_are_read_in_parts(name, drafter):
     """Also on rings; the other rows go on between the parts."""
     target = specjax.load(GOLDEN / name)

@@ -455,8 +455,17 @@ FILLED = [PROMPTS[n % len(PROMPTS)] for n in range(17)]
 LIMITS = [1 + 5 * n % 9 for n in range(17)]
 
 
-@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
-@pytest.mark.parametrize("drafter", sampled_slowly(EVERY))
+FILLED_FAST = ("neural", "neural tree", "medusa", "dspark", "bild", "suffix")
+
+
+def filled_cases() -> list:
+    """Every drafter sampled, of which a few are fast, and these greedy too, slowly."""
+    slow = pytest.mark.slow
+    sampled = [pytest.param(d, 1.0, marks=() if d in FILLED_FAST else slow) for d in EVERY]
+    return sampled + [pytest.param(drafter, 0.0, marks=slow) for drafter in FILLED_FAST]
+
+
+@pytest.mark.parametrize(("drafter", "temperature"), filled_cases())
 def test_rows_of_a_batch_that_is_refilled_are_those_of_one_batch(drafter, temperature):
     strategy = made(drafter, temperature=temperature)
     models, params = traced(*parts(strategy))

@@ -95,7 +95,9 @@ class Listening(PrefixModel):
     def info(self):
         return dataclasses.replace(super().info, frames=Frames(4, WIDTH, 1))
 
-    def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
+    def start(
+        self, params, prompt, prompt_length, capacity, *, features=(), ahead=None, longest=None
+    ):
         tokens = jnp.full((len(prompt), capacity), -1, jnp.int32)
         source = jnp.sum(prompt, axis=1)
         cache = Cache({"tokens": tokens, "source": source}, jnp.zeros_like(prompt_length))

@@ -92,13 +92,13 @@ CASES = {
     "t5 tree sampled": ("t5", TREE | NUCLEUS),
     "t5 eagle tree": ("t5", EAGLE | {"widths": (2, 2)} | NUCLEUS),
     "llama chain sampled": ("llama", CHAIN | NUCLEUS | {"rule": "lossless"}),
-    "llama tree": ("llama", TREE),
     "llama traversal": ("llama", TREE | NUCLEUS | {"rule": "traversal"}),
-    "llama copies": ("llama", COPIES),
-    "llama suffix branches": ("llama", {"drafter": "suffix", "length": 3, "branches": 2}),
     "llama eagle": ("llama", EAGLE | {"length": 3}),
 }
 SLOW = {
+    "llama tree": ("llama", TREE),
+    "llama copies": ("llama", COPIES),
+    "llama suffix branches": ("llama", {"drafter": "suffix", "length": 3, "branches": 2}),
     "t5 fitted": ("t5", COPIES | {"reader": "fitted"}),
     "t5 copies": ("t5", COPIES | NUCLEUS),
     "llama early exit": ("llama", {"drafter": "early_exit", "length": 2, "exit": 1}),

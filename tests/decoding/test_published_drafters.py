@@ -22,6 +22,7 @@ LIMIT = 12
 EAGLE = specjax.strategy(drafter="eagle", length=3)
 BLOCK = specjax.strategy(drafter="dflash", length=3)
 CORRECTED = specjax.strategy(drafter="dspark", length=3)
+PARALLEL = specjax.strategy(drafter="p_eagle", length=3)
 HEADS = specjax.strategy(drafter="medusa", model="target", widths=(2, 1))
 
 
@@ -64,7 +65,9 @@ def test_the_targets_own_tokens_are_written(entry, tmp_path: Path) -> None:
         tables["heads"] = heads.load(folder)
     else:
         drafters["drafter"] = specjax.load(folder)
-    others = {"medusa": HEADS, "dflash": BLOCK} | dict.fromkeys(BLOCKS[1:], CORRECTED)
+    others = {"medusa": HEADS, "dflash": BLOCK, "p_eagle": PARALLEL} | dict.fromkeys(
+        BLOCKS[1:], CORRECTED
+    )
     strategy = others.get(entry["tensors"], EAGLE)
     generator = specjax.Generator(target(), drafters, strategy, tables=tables, max_new_tokens=LIMIT)
     result = generator(PROMPTS)

@@ -22,7 +22,9 @@ class Counting(PrefixModel):
     def _note(self, method: str) -> None:
         jax.debug.callback(functools.partial(CALLS.update, [(self.name, method)]))
 
-    def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
+    def start(
+        self, params, prompt, prompt_length, capacity, *, features=(), ahead=None, longest=None
+    ):
         self._note("start")
         return super().start(
             params, prompt, prompt_length, capacity, features=features, ahead=ahead

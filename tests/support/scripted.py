@@ -49,7 +49,9 @@ class PrefixModel:
         begin = {"start_token": self.start_token, "forced": self.forced}
         return ModelInfo(self.vocab_size, 2, self.eos, **begin)
 
-    def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
+    def start(
+        self, params, prompt, prompt_length, capacity, *, features=(), ahead=None, longest=None
+    ):
         last = jnp.take_along_axis(prompt, prompt_length[:, None] - 1, axis=1)[:, 0]
         reading = PromptReading(params["embedding"][last])
         return self._cache(params, prompt, prompt_length, capacity), reading
@@ -141,7 +143,9 @@ class ScriptModel:
     def info(self):
         return ModelInfo(self.vocab_size, 2, self.eos, start_token=self.start_token)
 
-    def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
+    def start(
+        self, params, prompt, prompt_length, capacity, *, features=(), ahead=None, longest=None
+    ):
         embedding = jax.nn.one_hot(prompt[:, 0], self.vocab_size)
         return Cache({}, jnp.zeros_like(prompt_length)), PromptReading(embedding)
 

@@ -46,7 +46,9 @@ class LawModel:
     def info(self):
         return ModelInfo(self.vocab_size, 1, start_token=0)
 
-    def start(self, params, prompt, prompt_length, capacity, *, features=(), ahead=None):
+    def start(
+        self, params, prompt, prompt_length, capacity, *, features=(), ahead=None, longest=None
+    ):
         nothing = jnp.zeros((prompt.shape[0], 0))
         return Cache({}, jnp.zeros_like(prompt_length)), PromptReading(nothing)
 
