@@ -30,7 +30,7 @@ import numpy as np
 import specjax
 from specjax.batching.requests import Entry, ListFeed
 from specjax.batching.rows import find_width
-from specjax.batching.slots import Ended
+from specjax.batching.slots import EndedRows
 from specjax.data.text import read_examples
 from specjax.metrics.occupancy import occupancy
 from specjax.runtime.errors import UserError
@@ -104,7 +104,7 @@ class Job:
         limit[: len(ids)] = self.limits[first : first + size]
         return made.rows(made.run(batch, made.keys(batch, 0), limit))[: len(ids)]
 
-    def filled(self) -> tuple[list[list[int]], float, list[Ended]]:
+    def filled(self) -> tuple[list[list[int]], float, list[EndedRows]]:
         """The same rows from slots, seconds, and the rows as they ended."""
         made, start = self.generator, time.perf_counter()
         limits = map(int, self.limits)
@@ -114,7 +114,7 @@ class Job:
         ]
         width = find_width(made.prompts, self.ids)
         slots = made.slots(self.args.batch_size, width, together=self.args.together)
-        ended = [one for one in slots.run(ListFeed(entries)) if isinstance(one, Ended)]
+        ended = [one for one in slots.run(ListFeed(entries)) if isinstance(one, EndedRows)]
         tokens: list[list[int]] = [[] for _ in entries]
         for one in ended:
             for entry, row in zip(one.entries, made.rows(one.generation), strict=True):
@@ -126,9 +126,9 @@ class Job:
         return [self.batch(n, 1)[0] for n in progress(range(len(self.ids)), desc="alone")]
 
 
-def find_occupancy(ended: Sequence[Ended], slots: int) -> tuple[float, float, int]:
+def find_occupancy(ended: Sequence[EndedRows], slots: int) -> tuple[float, float, int]:
     """The figures of `metrics.occupancy` of the rows."""
-    first = np.concatenate([one.first for one in ended])
+    first = np.concatenate([one.first_rounds for one in ended])
     ran = np.concatenate([(one.generation.trace.committed > 0).sum(axis=1) for one in ended])
     return occupancy(first, ran, slots)
 

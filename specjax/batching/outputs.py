@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from specjax.batching.requests import Entry, ListFeed, Refused, ThreadFeed
-from specjax.batching.slots import Ended, Slots
+from specjax.batching.requests import Entry, ListFeed, Refusal, ThreadFeed
+from specjax.batching.slots import EndedRows, Slots
 from specjax.decoding.state import Generation
 from specjax.runtime.errors import UserError
 
@@ -28,13 +28,13 @@ Output = str | list[int] | UserError
 T = TypeVar("T")
 
 
-def decode_all(slots: Slots, entries: Sequence[Entry]) -> list[Ended]:
+def decode_all(slots: Slots, entries: Sequence[Entry]) -> list[EndedRows]:
     """The rows of all entries, as they ended."""
     ended = list(slots.run(ListFeed(entries)))
-    return [one for one in ended if isinstance(one, Ended)]
+    return [one for one in ended if isinstance(one, EndedRows)]
 
 
-def decode_stream(slots: Slots, feed: ThreadFeed) -> Generator[Ended | Refused, None, None]:
+def decode_stream(slots: Slots, feed: ThreadFeed) -> Generator[EndedRows | Refusal, None, None]:
     """The rows of a feed as they end; an error of its iterable is raised after the last row."""
     try:
         yield from slots.run(feed)
@@ -59,7 +59,7 @@ def _cut_rows(generation: Generation, values: jax.Array | None) -> list[list[Any
     return [row[b:n].tolist() for row, b, n in zip(rows, begin, length, strict=True)]
 
 
-def order_rows(ended: Sequence[Ended], read: Callable[[Generation], list[T]]) -> list[T]:
+def order_rows(ended: Sequence[EndedRows], read: Callable[[Generation], list[T]]) -> list[T]:
     """What `read` returns of each row, in the order of the places of their prompts."""
     found: dict[int, T] = {}
     for one in ended:
@@ -68,7 +68,7 @@ def order_rows(ended: Sequence[Ended], read: Callable[[Generation], list[T]]) ->
     return [found[place] for place in sorted(found)]
 
 
-def gather_rows(ended: Sequence[Ended], count: int) -> Generation:
+def gather_rows(ended: Sequence[EndedRows], count: int) -> Generation:
     """The rows of the first `count` prompts, in the order of their places."""
     found: dict[int, tuple[Generation, int]] = {}
     for one in ended:
@@ -96,10 +96,10 @@ def _get(generation: Generation, path: Sequence[str]) -> Any:
 
 
 def get_outputs(
-    one: Ended | Refused, decode: Callable[[list[list[int]]], list[str] | None]
+    one: EndedRows | Refusal, decode: Callable[[list[list[int]]], list[str] | None]
 ) -> list[tuple[int, Output]]:
     """The places of prompts with their texts, or token ids without a tokenizer, or their error."""
-    if isinstance(one, Refused):
+    if isinstance(one, Refusal):
         return [(one.place, one.error)]
     tokens = get_tokens(one.generation)
     places = [entry.place for entry in one.entries]

@@ -43,7 +43,7 @@ class Entry:
 
 
 @dataclasses.dataclass(frozen=True)
-class Refused:
+class Refusal:
     """A prompt that cannot be decoded, and why."""
 
     place: int
@@ -85,15 +85,11 @@ class Feed(Protocol):
         """Whether no further prompt will come."""
         ...
 
-    def take(self, most: int, *, wait: bool) -> list[Entry | Refused]:
+    def take(self, most: int, *, wait: bool) -> list[Entry | Refusal]:
         """Up to `most` of the next prompts that are there.
 
         With `wait` at least one, unless the feed ends.
         """
-        ...
-
-    def close(self) -> None:
-        """Says that no further prompt will be taken."""
         ...
 
 
@@ -107,12 +103,9 @@ class ListFeed:
     def ended(self) -> bool:
         return not self._entries
 
-    def take(self, most: int, *, wait: bool) -> list[Entry | Refused]:
+    def take(self, most: int, *, wait: bool) -> list[Entry | Refusal]:
         count = min(most, len(self._entries))
         return [self._entries.popleft() for _ in range(count)]
-
-    def close(self) -> None:
-        self._entries.clear()
 
 
 class _End:
@@ -126,15 +119,15 @@ class ThreadFeed:
     """The prompts of an iterable, which a thread reads and encodes `ahead` of the slots.
 
     The iterable may be endless, and may block: rows that are being decoded go on. Only `ahead`
-    prompts are read before they are needed. An error that the iterable raises is raised by `take`
-    after all prompts before it were taken.
+    prompts are read before they are needed. An error of the iterable ends the feed; `check` raises
+    it.
     """
 
     def __init__(
         self, prompts: Iterable[Any], encode: Callable[[int, Any], Entry], ahead: int
     ) -> None:
         self._encode = encode
-        self._waiting: queue.Queue[Entry | Refused | _End] = queue.Queue(ahead)
+        self._waiting: queue.Queue[Entry | Refusal | _End] = queue.Queue(ahead)
         self._closed = threading.Event()
         self._end: _End | None = None
         read = threading.Thread(target=self._read, args=(prompts,), daemon=True)
@@ -144,8 +137,8 @@ class ThreadFeed:
     def ended(self) -> bool:
         return self._end is not None
 
-    def take(self, most: int, *, wait: bool) -> list[Entry | Refused]:
-        taken: list[Entry | Refused] = []
+    def take(self, most: int, *, wait: bool) -> list[Entry | Refusal]:
+        taken: list[Entry | Refusal] = []
         while len(taken) < most and self._end is None:
             try:
                 one = self._waiting.get(block=wait and not taken)
@@ -158,6 +151,7 @@ class ThreadFeed:
         return taken
 
     def close(self) -> None:
+        """Lets the thread end; no further prompt is taken."""
         self._closed.set()
 
     def check(self) -> None:
@@ -169,19 +163,19 @@ class ThreadFeed:
         end = _End()
         try:
             for place, prompt in enumerate(prompts):
-                if not self._put(self._encoded(place, prompt)):
+                if not self._put(self._encode_or_refuse(place, prompt)):
                     return
         except BaseException as error:  # noqa: BLE001 - raised where the prompts are taken
             end = _End(error)
         self._put(end)
 
-    def _encoded(self, place: int, prompt: Any) -> Entry | Refused:
+    def _encode_or_refuse(self, place: int, prompt: Any) -> Entry | Refusal:
         try:
             return self._encode(place, prompt)
         except UserError as error:
-            return Refused(place, error)
+            return Refusal(place, error)
 
-    def _put(self, one: Entry | Refused | _End) -> bool:
+    def _put(self, one: Entry | Refusal | _End) -> bool:
         """Whether there was room for it before the feed was closed."""
         while not self._closed.is_set():
             try:

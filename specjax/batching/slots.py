@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.batching.requests import Entry, Feed, Refused
+from specjax.batching.requests import Entry, Feed, Refusal
 from specjax.decoding.filling import Rows, advance_until, fill, make_slots, take
 from specjax.decoding.parts import PART, Parts, can_read_in_parts, open_parts, read_part
 from specjax.decoding.state import Decoder, Generation, State
@@ -32,42 +32,41 @@ MakeRows = Callable[[Sequence[Entry], int], tuple[Rows, int | None]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Ended:
-    """Rows that ended, with their prompts; arrays are on the host.
+class EndedRows:
+    """Rows that ended, with their prompts; arrays are on the host when they are handed out.
 
-    The trace's counts over all rows (`rounds`, `most`) are those since the rows before.
+    The trace's counts over all rows (`rounds`, `most`) are those since the rows before. Times are
+    seconds of `time.perf_counter`.
     """
 
     entries: list[Entry]
     generation: Generation
-    first: list[int]  # the round in which each row began
-    begun: list[float]  # seconds of `time.perf_counter` when reading each row's prompt began
-    first_token: list[float]  # and when its first token was there, estimated
-    at: float  # and when they had ended
+    first_rounds: list[int]  # the round in which each row began
+    start_times: list[float]  # when reading its prompt began
+    first_token_times: list[float]  # when its first token was there, estimated
+    end_time: float  # when the host saw that they had ended
 
 
 @dataclasses.dataclass
-class _Reading:
-    """A long prompt of which the first `at` tokens were read."""
+class _Slot:
+    """What a slot holds."""
+
+    entry: Entry
+    first_round: int
+    start_time: float
+    fill_time: float  # when its prompt was read
+    first_token_time: float = 0.0
+
+
+@dataclasses.dataclass
+class _LongPrompt:
+    """A prompt of which the first `read` tokens are in `parts`."""
 
     entry: Entry
     rows: Rows
     parts: Parts
-    begun: float  # seconds of `time.perf_counter`
-    at: int = 0
-
-
-@dataclasses.dataclass
-class _Taken:
-    """Rows on the device that a slot held."""
-
-    slots: list[int]
-    entries: list[Entry]
-    first: list[int]  # the round in which each began
-    begun: list[float]
-    first_token: list[float]
-    generation: Generation
-    at: float
+    start_time: float
+    read: int = 0
 
 
 class Slots:
@@ -94,11 +93,8 @@ class Slots:
         self.eager = eager
         self.part = part if can_read_in_parts(decoder) else 0
         self._long: deque[Entry] = deque()
-        self._reading: _Reading | None = None
-        self._held: list[Entry | None] = [None] * size
-        self._first = [0] * size
-        self._begun = [0.0] * size
-        self._filled, self._first_token = [0.0] * size, [0.0] * size
+        self._reading: _LongPrompt | None = None
+        self._held: list[_Slot | None] = [None] * size
         self._rounds = 0
         self._counted = 0, np.zeros((), np.int32)
         rows, _ = make_rows([], self.together)
@@ -107,16 +103,16 @@ class Slots:
     @property
     def free(self) -> list[int]:
         """The slots that hold no prompt."""
-        return [slot for slot, entry in enumerate(self._held) if entry is None]
+        return [place for place, slot in enumerate(self._held) if slot is None]
 
     @property
     def busy(self) -> bool:
-        """Whether any slot holds a prompt, or is promised to one."""
-        return any(self._held) or self._promised > 0
+        """Whether any slot holds a prompt, or waits for a long one."""
+        return any(self._held) or self._long_count > 0
 
     @property
-    def _promised(self) -> int:
-        """How many free slots long prompts wait for."""
+    def _long_count(self) -> int:
+        """The number of long prompts that have no slot yet; a free one is kept for each."""
         return len(self._long) + (self._reading is not None)
 
     def warm_up(self, bounds: Sequence[int | None] = (None,), *, in_parts: bool = False) -> None:
@@ -144,40 +140,40 @@ class Slots:
         nowhere = jnp.full(rows.length.shape, self.size, jnp.int32)
         self._state = fill(self.decoder, self.params, self._state, rows, nowhere, None, parts)
 
-    def run(self, feed: Feed) -> Iterator[Ended | Refused]:
+    def run(self, feed: Feed) -> Iterator[EndedRows | Refusal]:
         """Decodes the prompts of a feed; rows and refusals in the order in which they are known.
 
         The rows of one turn are copied to the host while the device runs the next one.
         """
-        taken: list[_Taken] = []
+        ended: list[EndedRows] = []
         while True:
-            refused = self._refill(feed, wait=False)
+            refusals = self._refill(feed, wait=False)
             if self.busy:
                 self._read_on()
                 self._advance(feed)
-            yield from map(self._hand_out, taken)
-            yield from refused
-            taken = []
+            yield from map(self._fetch, ended)
+            yield from refusals
+            ended = []
             if self.busy:
-                taken = self._take_ended()
+                ended = self._take_ended()
             elif feed.ended:
                 return
             else:
                 yield from self._refill(feed, wait=True)
 
-    def _refill(self, feed: Feed, *, wait: bool) -> list[Refused]:
-        """Begins prompts in free slots, a group at a time."""
-        refused: list[Refused] = []
-        while len(self.free) - self._promised >= self.together and not feed.ended:
+    def _refill(self, feed: Feed, *, wait: bool) -> list[Refusal]:
+        """Begins prompts in free slots, a group at a time; waits for the first group only."""
+        refusals: list[Refusal] = []
+        while len(self.free) - self._long_count >= self.together and not feed.ended:
             given = feed.take(self.together, wait=wait)
-            refused += [one for one in given if isinstance(one, Refused)]
+            refusals += [one for one in given if isinstance(one, Refusal)]
             entries = [one for one in given if isinstance(one, Entry)]
             self._long += filter(self._is_long, entries)
             if short := list(itertools.filterfalse(self._is_long, entries)):
                 self._begin(short, *self.make_rows(short, self.together))
-            if len(given) < self.together:
+            if wait or len(given) < self.together:
                 break
-        return refused
+        return refusals
 
     def _is_long(self, entry: Entry) -> bool:
         return 0 < self.part < len(entry.ids)
@@ -188,34 +184,37 @@ class Slots:
             entry = self._long.popleft()
             rows, _ = self.make_rows([entry], count_together(self.decoder, 1))
             parts = open_parts(self.decoder, self.params, rows.prompt, rows.length)
-            self._reading = _Reading(entry, rows, parts, time.perf_counter())
+            self._reading = _LongPrompt(entry, rows, parts, time.perf_counter())
         if self._reading is None:
             return
         one = self._reading
         given = self.decoder, self.params, one.parts, one.rows.prompt, one.rows.length
-        one.parts = read_part(*given, jnp.int32(one.at), self.part)
-        one.at += self.part
-        if one.at >= len(one.entry.ids):
+        one.parts = read_part(*given, jnp.int32(one.read), self.part)
+        one.read += self.part
+        if one.read >= len(one.entry.ids):
             self._reading = None
             self._begin([one.entry], one.rows, None, one)
 
     def _begin(
-        self, entries: list[Entry], rows: Rows, longest: int | None, read: _Reading | None = None
+        self,
+        entries: list[Entry],
+        rows: Rows,
+        longest: int | None,
+        long: _LongPrompt | None = None,
     ) -> None:
-        """Puts rows into free slots; reads their prompts unless `read` has one in parts."""
-        slots = self.free[: len(entries)]
-        where = slots + [self.size] * (len(rows.length) - len(slots))
+        """Puts rows into free slots; reads their prompts unless that of a `long` one was read."""
+        places = self.free[: len(entries)]
+        where = places + [self.size] * (len(rows.length) - len(places))
         given = self.decoder, self.params, self._state, rows, jnp.array(where, jnp.int32)
-        self._state = fill(*given, longest, read.parts if read else None)
+        self._state = fill(*given, longest, long.parts if long else None)
         now = time.perf_counter()
-        for slot, entry in zip(slots, entries, strict=True):
-            self._held[slot], self._first[slot] = entry, self._rounds
-            self._begun[slot] = read.begun if read else now
-            self._filled[slot] = now
+        for place, entry in zip(places, entries, strict=True):
+            start = long.start_time if long else now
+            self._held[place] = _Slot(entry, self._rounds, start, now)
 
     def _advance(self, feed: Feed) -> None:
         """Runs rounds until slots are needed, or rows are to be handed out."""
-        ready = len(self.free) - self._promised
+        ready = len(self.free) - self._long_count
         ends, rounds = self.together - ready, self.decoder.max_new_tokens
         if self.eager:
             ends = 1
@@ -223,25 +222,20 @@ class Slots:
             ends = self.size
         if ready and not feed.ended:
             rounds = WAITING_ROUNDS
-        if self._promised:
+        if self._long_count:
             rounds = READING_ROUNDS
         limits = jnp.int32(max(ends, 1)), jnp.int32(rounds)
         self._state = advance_until(self.decoder, self.params, self._state, *limits)
 
-    def _take_ended(self) -> list[_Taken]:
+    def _take_ended(self) -> list[EndedRows]:
         """Frees the slots of rows that have ended, and copies the rows; waits for the device."""
         active, rounds = jax.device_get((self._state.context.active, self._state.trace.rounds))
         now = time.perf_counter()
         self._estimate_first_tokens(int(rounds), now)
         self._rounds = int(rounds)
-        ended = [slot for slot, entry in enumerate(self._held) if entry and not active[slot]]
-        taken = []
-        for start in range(0, len(ended), self.together):
-            slots = ended[start : start + self.together]
-            taken.append(self._copy(slots, now))
-        for slot in ended:
-            self._held[slot] = None
-        return taken
+        ended = [place for place, slot in enumerate(self._held) if slot and not active[place]]
+        starts = range(0, len(ended), self.together)
+        return [self._take(ended[start : start + self.together], now) for start in starts]
 
     def _estimate_first_tokens(self, rounds: int, now: float) -> None:
         """Estimates when the rows that began since the last look had their first token.
@@ -249,31 +243,36 @@ class Slots:
         It was written by the first of their rounds so far, which counts as long as the others.
         """
         ran = max(rounds - self._rounds, 1)
-        for slot, entry in enumerate(self._held):
-            if entry and self._first[slot] == self._rounds:
-                filled = self._filled[slot]
-                self._first_token[slot] = filled + (now - filled) / ran
+        for slot in self._held:
+            if slot and slot.first_round == self._rounds:
+                slot.first_token_time = slot.fill_time + (now - slot.fill_time) / ran
 
-    def _copy(self, slots: list[int], now: float) -> _Taken:
-        padded = slots + slots[:1] * (self.together - len(slots))
+    def _take(self, places: list[int], now: float) -> EndedRows:
+        """Frees slots, and copies their rows on the device."""
+        padded = places + places[:1] * (self.together - len(places))
         generation = take(self.decoder, self._state, jnp.array(padded, jnp.int32))
-        entries = [entry for slot in slots if (entry := self._held[slot]) is not None]
-        first = [self._first[slot] for slot in slots]
-        begun = [self._begun[slot] for slot in slots]
-        first_token = [self._first_token[slot] for slot in slots]
-        return _Taken(slots, entries, first, begun, first_token, generation, now)
+        slots = [slot for place in places if (slot := self._held[place])]
+        for place in places:
+            self._held[place] = None
+        return EndedRows(
+            [slot.entry for slot in slots],
+            generation,
+            [slot.first_round for slot in slots],
+            [slot.start_time for slot in slots],
+            [slot.first_token_time for slot in slots],
+            now,
+        )
 
-    def _hand_out(self, taken: _Taken) -> Ended:
+    def _fetch(self, ended: EndedRows) -> EndedRows:
         """The rows on the host, their rounds counted from their first."""
-        whole = jax.device_get(taken.generation)
-        count = len(taken.slots)
+        whole, count = jax.device_get(ended.generation), len(ended.entries)
         cut = jax.tree.map(lambda x: x[:count] if np.ndim(x) else x, whole.replace(trace=None))
         trace, (rounds, most) = whole.trace, self._counted
         self._counted = int(trace.rounds), trace.most
 
         def turn(record: np.ndarray) -> np.ndarray:
             size = record.shape[1]
-            rows = zip(record[:count], taken.first, strict=True)
+            rows = zip(record[:count], ended.first_rounds, strict=True)
             return np.stack([np.roll(row, -(first % size), axis=0) for row, first in rows])
 
         trace = trace.replace(
@@ -283,10 +282,9 @@ class Slots:
             overlap=turn(trace.overlap),
             drafts=turn(trace.drafts),
             written_by=trace.written_by[:count],
+            logprobs=None if trace.logprobs is None else trace.logprobs[:count],
         )
-        made = cut.replace(trace=trace)
-        begun, first_token, at = taken.begun, taken.first_token, taken.at
-        return Ended(taken.entries, made, taken.first, begun, first_token, at)
+        return dataclasses.replace(ended, generation=cut.replace(trace=trace))
 
 
 def count_together(decoder: Decoder, slots: int, wanted: int = 0) -> int:

@@ -16,7 +16,7 @@ def occupancy(
     second share leaves out the tail, in which slots stay free because no prompt is left; it is 0
     when the last prompt began before the first round.
     """
-    begun, ended = np.asarray(first), np.asarray(first) + np.asarray(ran)
-    rounds, full = int(ended.max()), int(begun.max())
-    before = np.minimum(ended, full) - begun
+    start, end = np.asarray(first), np.asarray(first) + np.asarray(ran)
+    rounds, full = int(end.max()), int(start.max())
+    before = np.minimum(end, full) - start
     return float(np.sum(ran)) / (rounds * slots), float(before.sum()) / max(full * slots, 1), rounds

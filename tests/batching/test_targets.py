@@ -81,8 +81,6 @@ def test_settings_hold_in_slots(pair, settings):
 
 def test_audio_in_slots():
     target = specjax.load(GOLDEN / "whisper")
-    if target.extractor is None:
-        pytest.skip("the checkpoint has no extractor")
     draw = np.random.default_rng(0)
     audio = [draw.normal(size=3000).astype(np.float32) for _ in range(5)]
     generator = specjax.Generator(target, max_new_tokens=6)
@@ -157,7 +155,7 @@ def test_long_prompts_are_read_in_parts(name, drafter):
     programs = filling.fill, parts.read_part, parts.open_parts
     sizes = [program._cache_size() for program in programs]
     for one in slots.run(ListFeed(entries)):
-        assert all(a < b for a, b in zip(one.begun, one.first_token, strict=True))
+        assert all(a < b for a, b in zip(one.start_times, one.first_token_times, strict=True))
         rows = generator.rows(one.generation)
         found |= {entry.place: row for entry, row in zip(one.entries, rows, strict=True)}
         traces.append((one.generation, len(rows)))

@@ -14,8 +14,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from specjax.batching.outputs import decode_all, decode_stream, get_tokens
-from specjax.batching.requests import Refused
-from specjax.batching.slots import Ended
+from specjax.batching.requests import Refusal
+from specjax.batching.slots import EndedRows
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.decode import filled_results
 from specjax.experiments.decode.filled_log import LOG, Pass, Row, RowLog, open_log
@@ -84,15 +84,15 @@ def make_pass(session: FilledSession, key: Pass, log: RowLog) -> None:
     log.finish(key, timing.figures(resumed=len(done)))
 
 
-def group_rows(ended: Iterable[Ended | Refused], least: int) -> Iterator[list[Ended]]:
+def group_rows(ended: Iterable[EndedRows | Refusal], least: int) -> Iterator[list[EndedRows]]:
     """Rows that ended one after another, `least` or more at a time but for the last ones.
 
     Raises:
       UserError: that of a prompt that was refused.
     """
-    group: list[Ended] = []
+    group: list[EndedRows] = []
     for one in ended:
-        if isinstance(one, Refused):
+        if isinstance(one, Refusal):
             raise one.error
         group.append(one)
         if sum(len(each.entries) for each in group) >= least:
@@ -102,24 +102,24 @@ def group_rows(ended: Iterable[Ended | Refused], least: int) -> Iterator[list[En
         yield group
 
 
-def describe_rows(session: FilledSession, name: str, one: Ended) -> list[Row]:
+def describe_rows(session: FilledSession, name: str, one: EndedRows) -> list[Row]:
     """The rows of the log for prompts that ended together."""
     tokens = get_tokens(one.generation)
     texts = session.generators[name].prompts.texts(tokens)
-    columns = one.entries, texts, tokens, one.begun, one.first_token
+    columns = one.entries, texts, tokens, one.start_times, one.first_token_times
     return [
         {
             "example": entry.place,
             "output": text,
             "tokens": ids,
-            "first_token_seconds": first - begun,
-            "last_token_seconds": one.at - begun,
+            "first_token_seconds": first - start,
+            "last_token_seconds": one.end_time - start,
         }
-        for entry, text, ids, begun, first in zip(*columns, strict=True)
+        for entry, text, ids, start, first in zip(*columns, strict=True)
     ]
 
 
-def sum_up(session: FilledSession, name: str, group: Sequence[Ended]) -> dict[str, Any]:
+def sum_up(session: FilledSession, name: str, group: Sequence[EndedRows]) -> dict[str, Any]:
     """The sums of a group of rows."""
     traces = [(one.generation, len(one.entries)) for one in group]
     names = arm_names(session.strategies[name])
@@ -134,16 +134,16 @@ class Timing:
         self._first, self._ran = array("q"), array("q")
         self._first_token, self._last_token = array("d"), array("d")
 
-    def add(self, group: Sequence[Ended]) -> None:
+    def add(self, group: Sequence[EndedRows]) -> None:
         """Adds a group of rows."""
         for one in group:
             committed = np.asarray(one.generation.trace.committed)
             self._tokens += int(committed.sum())
-            self._first.extend(one.first)
+            self._first.extend(one.first_rounds)
             self._ran.extend((committed > 0).sum(axis=1).tolist())
-            pairs = zip(one.first_token, one.begun, strict=True)
-            self._first_token.extend(first - begun for first, begun in pairs)
-            self._last_token.extend(one.at - begun for begun in one.begun)
+            pairs = zip(one.first_token_times, one.start_times, strict=True)
+            self._first_token.extend(first - start for first, start in pairs)
+            self._last_token.extend(one.end_time - start for start in one.start_times)
 
     def speed(self) -> float:
         """Tokens a second so far."""
