@@ -26,12 +26,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from flags import add_prompt_flags, read_prompts
 
 import specjax
 from specjax.batching.requests import Entry, ListFeed
 from specjax.batching.rows import find_width
 from specjax.batching.slots import EndedRows
-from specjax.data.text import read_examples
 from specjax.metrics.occupancy import occupancy
 from specjax.runtime.errors import UserError
 from specjax.runtime.progress import progress
@@ -41,11 +41,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--target", required=True, help="directory or hub id")
-    parser.add_argument("--drafter", help="directory or hub id")
-    parser.add_argument("--source_file", required=True, help="a prompt on each line, or JSON rows")
-    parser.add_argument("--source_field", default="source", help="of JSON rows")
-    parser.add_argument("--template", default="{}", help="of a prompt, \\n for a line's end")
+    add_prompt_flags(parser)
     parser.add_argument("--strategy", action="append", type=json.loads, help="its fields as JSON")
     parser.add_argument("--examples", type=int, default=192)
     parser.add_argument("--batch_size", type=int, default=32)
@@ -80,10 +76,7 @@ class Job:
             bucket=args.bucket,
             invariant=args.invariant,
         )
-        template = args.template.replace("\\n", "\n")
-        rows = read_examples(args.source_file, source_field=args.source_field)
-        texts = [template.format(row.source) for row in rows[: args.examples]]
-        self.ids = self.generator.encode(texts)
+        self.ids = self.generator.encode(read_prompts(args, args.examples))
         draw = np.random.default_rng(0)
         least = args.least_new_tokens or args.max_new_tokens
         self.limits = draw.integers(least, args.max_new_tokens + 1, len(self.ids)).astype(np.int32)

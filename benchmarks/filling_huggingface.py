@@ -20,10 +20,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from flags import add_prompt_flags, read_prompts
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, GenerationConfig
 
 import specjax
-from specjax.data.text import read_examples
 from specjax.runtime.errors import UserError
 
 Run = Callable[[], list[list[int]]]
@@ -33,11 +33,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--target", required=True, help="directory")
-    parser.add_argument("--drafter", help="directory")
-    parser.add_argument("--source_file", required=True, help="a prompt on each line, or JSON rows")
-    parser.add_argument("--source_field", default="source", help="of JSON rows")
-    parser.add_argument("--template", default="{}", help="of a prompt, \\n for a line's end")
+    add_prompt_flags(parser)
     parser.add_argument("--length", type=int, default=3, help="drafted tokens")
     parser.add_argument("--examples", type=int, default=96)
     parser.add_argument("--batch_size", type=int, default=32)
@@ -124,9 +120,7 @@ def make_runs(args: argparse.Namespace) -> dict[str, Run]:
         for name, strategy in ours.items()
     }
     first = next(iter(generators.values()))
-    template = args.template.replace("\\n", "\n")
-    rows = read_examples(args.source_file, source_field=args.source_field)
-    ids = first.encode([template.format(row.source) for row in rows[: args.examples]])
+    ids = first.encode(read_prompts(args, args.examples))
     runs: dict[str, Run] = {
         name: lambda made=made: made(ids, batch_size=args.batch_size).tokens
         for name, made in generators.items()

@@ -21,8 +21,9 @@ import sys
 import time
 from typing import Any
 
+from flags import add_prompt_flags, read_prompts
+
 import specjax
-from specjax.data.text import read_examples
 from specjax.runtime.errors import UserError
 
 LOAD, ALONE, FIXED = "load", "alone", "fixed"
@@ -32,11 +33,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--target", required=True, help="directory or hub id")
-    parser.add_argument("--drafter", required=True, help="directory or hub id")
-    parser.add_argument("--source_file", required=True, help="a prompt on each line, or JSON rows")
-    parser.add_argument("--source_field", default="source", help="of JSON rows")
-    parser.add_argument("--template", default="{}", help="of a prompt, \\n for a line's end")
+    add_prompt_flags(parser, drafter_required=True)
     parser.add_argument("--batch_sizes", default="1,4,16,32,64", help="with commas between them")
     parser.add_argument("--share", type=float, default=1.5, help="prompts for each row of a batch")
     parser.add_argument("--least", type=int, default=4, help="fewest prompts")
@@ -54,10 +51,7 @@ class Comparison:
     def __init__(self, args: argparse.Namespace, target: Any, drafter: Any, size: int) -> None:
         self.size, self.drafter = size, drafter
         self.made = {"max_new_tokens": args.max_new_tokens, "bucket": args.bucket}
-        template = args.template.replace("\\n", "\n")
-        rows = read_examples(args.source_file, source_field=args.source_field)
-        count = max(args.least, round(args.share * size))
-        self.prompts = [template.format(row.source) for row in rows[:count]]
+        self.prompts = read_prompts(args, max(args.least, round(args.share * size)))
         drafted = {"drafter": "neural", "length": args.length}
         load = self.generator(target, specjax.strategy(**drafted, adapt="load"))
         self.strategy = specjax.measure_load(

@@ -17,11 +17,12 @@ import sys
 import time
 from typing import Any
 
+from flags import add_prompt_flags, read_prompts
+
 import specjax
 from specjax.batching.requests import Entry, ListFeed
 from specjax.batching.rows import find_width
 from specjax.batching.slots import Slots
-from specjax.data.text import read_examples
 from specjax.decoding.parts import PART
 from specjax.runtime.errors import UserError
 
@@ -41,11 +42,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--target", required=True, help="directory or hub id")
-    parser.add_argument("--drafter", help="directory or hub id; without one nothing is drafted")
-    parser.add_argument("--source_file", required=True, help="a prompt on each line, or JSON rows")
-    parser.add_argument("--source_field", default="source", help="of JSON rows")
-    parser.add_argument("--template", default="{}", help="of a prompt, \\n for a line's end")
+    add_prompt_flags(parser)
     parser.add_argument("--long", type=int, default=4000, help="tokens of the long prompt")
     parser.add_argument("--examples", type=int, default=32)
     parser.add_argument("--batch_size", type=int, default=8)
@@ -83,9 +80,7 @@ def main() -> int:
             max_prompt_tokens=args.long,
             bucket=64,
         )
-        template = args.template.replace("\\n", "\n")
-        rows = read_examples(args.source_file, source_field=args.source_field)
-        ids = generator.encode([template.format(row.source) for row in rows[: args.examples]])
+        ids = generator.encode(read_prompts(args, args.examples))
     except UserError as error:
         print(f"stalls: {error}", file=sys.stderr)
         return 2
