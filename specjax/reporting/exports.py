@@ -73,12 +73,7 @@ def write_formatted(table: Table, title: str, workdir: Path) -> None:
 
 def csv_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row per strategy; scores are columns under their names, in points of 100."""
-    run = {
-        "data": content["data"]["name"],
-        "examples": content["data"]["examples"],
-        "device": content["environment"]["device"],
-        **{field: content["config"].get(field) for field in RUN_FIELDS},
-    }
+    run = describe_run(content)
     return [
         {
             "strategy": name,
@@ -90,6 +85,16 @@ def csv_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for name, entry in content["strategies"].items()
     ]
+
+
+def describe_run(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that all rows of a run share."""
+    return {
+        "data": content["data"]["name"],
+        "examples": content["data"]["examples"],
+        "device": content["environment"]["device"],
+        **{field: content["config"].get(field) for field in RUN_FIELDS},
+    }
 
 
 def _operations(entry: Mapping[str, Any]) -> dict[str, float | None]:

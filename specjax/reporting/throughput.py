@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specjax.reporting import page
-from specjax.reporting.exports import CSV, RUN_FIELDS, write_formatted
+from specjax.reporting.exports import CSV, describe_run, write_formatted
 from specjax.reporting.page import Section
 from specjax.reporting.report import PAGE
 from specjax.reporting.summary import (
@@ -120,12 +120,7 @@ def write_tables(content: Mapping[str, Any], workdir: Path) -> None:
 
 def csv_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row per strategy; scores are columns under their names, in points of 100."""
-    run = {
-        "data": content["data"]["name"],
-        "examples": content["data"]["examples"],
-        "device": content["environment"]["device"],
-        **{field: content["config"].get(field) for field in RUN_FIELDS},
-    }
+    run = describe_run(content)
     return [
         {
             "strategy": name,

@@ -15,11 +15,9 @@ from specjax.decoding.strategy import Strategy
 from specjax.experiments.decode.data import collect_references
 from specjax.experiments.decode.filled_log import LoggedRows, Row, RowLog
 from specjax.experiments.decode.filled_session import FilledSession
-from specjax.experiments.decode.results import find_baseline
+from specjax.experiments.decode.results import describe_experiment, find_baseline
 from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import BASELINE
-from specjax.experiments.workdir import file_stamps
-from specjax.measuring.environment import environment
 from specjax.metrics.metric import Metric, get_metric
 from specjax.metrics.sums import describe_sums
 from specjax.models.quantized_weights import count_numbers
@@ -42,17 +40,7 @@ def write(session: FilledSession, log: RowLog, workdir: Path) -> dict[str, Any]:
         for name, generator in session.generators.items()
     }
     content = {
-        "environment": {
-            **environment(),
-            "metric": get_metric(session.metric).signature or session.metric,
-        },
-        "config": session.config.to_dict(),
-        "files": file_stamps(session.config),
-        "data": {
-            "name": session.config.name or session.config.task,
-            "examples": session.survey.count,
-            "metric": session.metric,
-        },
+        **describe_experiment(session.config, session.metric, session.survey.count),
         "models": {
             name: {"parameters": count_numbers(entry.params)}
             for name, entry in session.pair.members.items()

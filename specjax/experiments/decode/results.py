@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from specjax.decoding.strategy import Strategy
 from specjax.decoding.summary import summarize
@@ -76,17 +77,7 @@ def write(
         for name, entry in measured.items()
     }
     content = {
-        "environment": {
-            **environment(),
-            "metric": get_metric(session.metric).signature or session.metric,
-        },
-        "config": session.config.to_dict(),
-        "files": file_stamps(session.config),
-        "data": {
-            "name": session.config.name or session.config.task,
-            "examples": len(session.examples),
-            "metric": session.metric,
-        },
+        **describe_experiment(session.config, session.metric, len(session.examples)),
         "models": models(session, steps),
         "strategies": {
             name: strategy_entry(session, name, measured, prices, outputs[name])
@@ -112,6 +103,16 @@ def write(
     write_json(workdir / "results.json", content)
     show(content, workdir)
     return content
+
+
+def describe_experiment(config: ConfigDict, metric: str, examples: int) -> dict[str, Any]:
+    """The parts of results.json that say what was decoded where."""
+    return {
+        "environment": {**environment(), "metric": get_metric(metric).signature or metric},
+        "config": config.to_dict(),
+        "files": file_stamps(config),
+        "data": {"name": config.name or config.task, "examples": examples, "metric": metric},
+    }
 
 
 def find_baseline(strategy: Strategy, strategies: Mapping[str, Strategy]) -> str:
