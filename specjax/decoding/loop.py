@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.contracts.context import Options
+from specjax.contracts.context import Context, Options
 from specjax.contracts.decoder_prefix import (
     add_previous_text,
     choose_decoder_prefix,
@@ -27,7 +27,7 @@ from specjax.contracts.rows import ROUNDS, make_zeros, run_if
 from specjax.decoding.parts import Parts
 from specjax.decoding.round import round_
 from specjax.decoding.state import Decoder, Generation, State, first_context, previous_width
-from specjax.decoding.trace import OWN, make_empty_trace
+from specjax.decoding.trace import OWN, Trace, make_empty_trace
 from specjax.models.base import Cache
 
 
@@ -71,51 +71,37 @@ def begin(
     env = decoder.env(params)
     context = first_context(decoder, prompt, prompt_length, limit, options)
     read = prompt, prompt_length, context.tokens.shape[1]
-    spec = decoder.drafter.spec
-    started: dict[str, Any] = {"ahead": decoder.ahead}
-    if longest is not None:
-        started["longest"] = longest
-    own = {name: {"own": prompt} for name, prompt in options.prompts.items()}
-    wanted = {"features": spec.features, **started, **own.get(decoder.target, {})}
+    features = decoder.drafter.spec.features
+    wanted = _list_wanted(decoder, options, longest)
     if parts is None:
-        cache, prompt_reading = env.target.start(*read, **wanted)
+        cache, reading = env.target.start(*read, features=features, **wanted[decoder.target])
     else:
-        cache, prompt_reading = parts.caches[decoder.target], parts.reading
+        cache, reading = parts.caches[decoder.target], parts.reading
     head = choose_decoder_prefix(env.target, cache, decoder.target_model.info.prefix)
     context = add_previous_text(context, head)
     prefix = context.tokens[:, : head.shape[1] + previous_width(options)]
-    cache, states = prefill_states(env.target, cache, prefix, context.begin, spec.features)
-    prompt_reading = prompt_reading.replace(features=prompt_reading.features or states)
-    caches = {decoder.target: cache}
-    choice, wanted = decoder.drafter.choice, {}
-    if choice:
-        wanted = choice.find_needed_models(env, context, prompt_reading, keys)
-    for name in decoder.used[1:]:
-        if parts is not None and name in parts.caches:
-            caches[name] = parts.caches[name]
+    cache, states = prefill_states(env.target, cache, prefix, context.begin, features)
+    reading = reading.replace(features=reading.features or states)
+    caches = {decoder.target: cache} if parts is None else {**parts.caches, decoder.target: cache}
+    choice = decoder.drafter.choice
+    needed = choice.find_needed_models(env, context, reading, keys) if choice else {}
+    for name in decoder.used:
+        if name in caches:
             continue
-        given = {**started, **own.get(name, {})}
+        given = wanted[name]
         if env[name].model.info.borrows_encoder:
-            given["encoded"] = prompt_reading.encoded
+            given["encoded"] = reading.encoded
         start = functools.partial(_start, env[name], read, given, prefix, context.begin)
-        if name in wanted:
+        if name in needed:
             step = functools.partial(lambda start, _: start(), start)
-            caches[name] = run_if(wanted[name], step, make_zeros(start))
+            caches[name] = run_if(needed[name], step, make_zeros(start))
         else:
             caches[name] = start()
-    memory, caches = decoder.drafter.begin(env, caches, context, prompt_reading, keys)
+    memory, caches = decoder.drafter.begin(env, caches, context, reading, keys)
     stops, reached = options.stops, None
     if stops is not None:
         reached = stops.begin(context.tokens[:, : prompt.shape[1]], context.length)
-    trace = make_empty_trace(
-        context.length.shape[0],
-        decoder.max_new_tokens,
-        spec.width,
-        context.tokens.shape[1],
-        columns(decoder),
-    )
-    if decoder.logprobs:
-        trace = trace.replace(logprobs=jnp.zeros(context.tokens.shape, jnp.float32))
+    trace = _begin_trace(decoder, context)
     return place(decoder, State(context, caches, memory, keys, trace, reached))
 
 
@@ -129,6 +115,27 @@ def place(decoder: Decoder, state: State) -> State:
     context, memory, keys, trace = layout.rows((state.context, state.memory, state.keys, by_row))
     trace = trace.replace(most=state.trace.most)
     return state.replace(context=context, caches=caches, memory=memory, keys=keys, trace=trace)
+
+
+def _list_wanted(
+    decoder: Decoder, options: Options, longest: int | None
+) -> dict[str, dict[str, Any]]:
+    """Options of `LanguageModel.start` for each model that runs."""
+    shared: dict[str, Any] = {"ahead": decoder.ahead}
+    if longest is not None:
+        shared["longest"] = longest
+    own = {name: {"own": prompt} for name, prompt in options.prompts.items()}
+    return {name: {**shared, **own.get(name, {})} for name in decoder.used}
+
+
+def _begin_trace(decoder: Decoder, context: Context) -> Trace:
+    """The empty record of the rows."""
+    rows, buffer = context.tokens.shape
+    width, names = decoder.drafter.spec.width, columns(decoder)
+    trace = make_empty_trace(rows, decoder.max_new_tokens, width, buffer, names)
+    if not decoder.logprobs:
+        return trace
+    return trace.replace(logprobs=jnp.zeros((rows, buffer), jnp.float32))
 
 
 def _start(

@@ -105,6 +105,10 @@ MEMORY = 0.95
 """Weight of earlier tests at each new one: some twenty tests are remembered."""
 
 
+CERTAIN = 1.0 - 1e-6
+"""The largest acceptance that an optimistic estimate may reach."""
+
+
 class Running(struct.PyTreeNode):
     """Exponentially weighted acceptance tests of every row."""
 

@@ -23,6 +23,7 @@ from specjax.contracts.env import Env
 from specjax.contracts.rows import Caches, make_zeros, run_if
 from specjax.drafting.adaptive_length import (
     CATCHING_UP,
+    CERTAIN,
     COST,
     EXPECTED,
     OVERHEAD,
@@ -45,9 +46,6 @@ OPTIMISM = 0.25
 
 HORIZON = 16
 """Rounds over which the calls of a drafter that catches up are spread."""
-
-CERTAIN = 1.0 - 1e-6
-"""The largest acceptance that optimism may reach."""
 
 Numbers = dict[str, jax.Array]
 

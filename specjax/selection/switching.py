@@ -16,7 +16,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from specjax.drafting.adaptive_length import EXPECTED, OVERHEAD, VERIFICATION, Running
+from specjax.drafting.adaptive_length import CERTAIN, EXPECTED, OVERHEAD, VERIFICATION, Running
 
 UCB, THOMPSON = KINDS = ("ucb", "thompson")
 """Forms of optimism: a bonus, or noise."""
@@ -38,9 +38,6 @@ DEFAULTS = {
     PRIOR: 4.0,
 }
 """For texts of tens of tokens: a few rounds decide."""
-
-CERTAIN = 1.0 - 1e-6
-"""The largest acceptance that optimism may reach."""
 
 Numbers = dict[str, jax.Array]
 

@@ -172,12 +172,13 @@ def test_a_consumer_that_stops_reading_stops_the_producer(generator):
 
 
 def test_a_closed_feed_lets_its_thread_end():
+    others = {*threading.enumerate()}
     feed = ThreadFeed(itertools.count(), lambda place, _: place, 2)
-    assert feed.take(1, wait=True) == [0]
-    before = threading.active_count()
+    (thread,) = {*threading.enumerate()} - others
+    assert feed.take(1, wait=True) == [0] and thread.is_alive()
     feed.close()
-    time.sleep(0.5)
-    assert threading.active_count() == before - 1
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_an_event_loop_goes_on(generator, whole):

@@ -16,6 +16,8 @@ from specjax.batching.rows import find_width, list_bounds
 from specjax.decoding import filling, parts
 from specjax.decoding.summary import summarize
 from specjax.loading import LoadedModel
+from specjax.selection.choosing import ByChance
+from specjax.selection.strategies import make_selected, make_switched
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ENCODERS = ["t5_v1_1", "bart", "mt5", "m2m_100", "marian_two", "pegasus", "t5gemma", "t5gemma2"]
@@ -77,6 +79,24 @@ def test_settings_hold_in_slots(pair, settings):
     plain = specjax.Generator(target, max_new_tokens=NEW)(given)
     whole = generator(given)
     assert generator(given, batch_size=3).tokens == whole.tokens != plain.tokens
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("chooses", ["texts", pytest.param("rounds", marks=pytest.mark.slow)])
+def test_choices_of_a_drafter_in_slots(chooses, size):
+    """With one slot the chosen drafter has a loop of its own."""
+    target = specjax.load(GOLDEN / "llama")
+    fields = {"neural": {"model": "drafter"}, "prompt_lookup": {}}
+    arms = {
+        name: specjax.strategy(drafter=name, length=3, temperature=0.7, **own)
+        for name, own in fields.items()
+    }
+    made = make_selected(arms, ByChance()) if chooses == "texts" else make_switched(arms, (0.1, 0))
+    generator = specjax.Generator(
+        target, {"drafter": near(target)}, made, max_new_tokens=NEW, bucket=32
+    )
+    ids = prompts(target.model)
+    assert generator(ids, batch_size=size).tokens == generator(ids).tokens
 
 
 def test_audio_in_slots():

@@ -199,9 +199,12 @@ def test_a_stop_string_ends_texts_and_their_logprobs(pair):
         np.testing.assert_allclose(row, other[: len(row)], atol=1e-5)
 
 
-def test_several_batches_have_the_logprobs_of_one():
+@pytest.mark.parametrize("size", [3, 32])
+def test_several_batches_have_the_logprobs_of_one(size):
+    """Of 32 slots two are refilled at a time, of 33 rows at least once only one."""
     generator = make("llama", CHAIN)
-    apart, together = generator(PROMPTS, batch_size=3), generator(PROMPTS)
+    prompts = (PROMPTS * 33)[: max(len(PROMPTS), size + 1)]
+    apart, together = generator(prompts, batch_size=size), generator(prompts)
     assert apart.tokens == together.tokens
     for row, other in zip(apart.logprobs, together.logprobs, strict=True):
         np.testing.assert_allclose(row, other, atol=1e-5)

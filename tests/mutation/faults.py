@@ -1068,8 +1068,8 @@ FAULTS = (
     Fault(
         "a drafter gets no states of what a text begins with",
         "decoding/loop.py",
-        "features=prompt_reading.features or states",
-        "features=prompt_reading.features",
+        "features=reading.features or states",
+        "features=reading.features",
         "tests/decoding/test_speech_states.py -k trusted",
     ),
     Fault(

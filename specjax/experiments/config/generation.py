@@ -16,7 +16,6 @@ from specjax.hf.families.schema import format_value
 from specjax.hf.languages import check_one_language, language_generation
 from specjax.hf.speech import set_language_generation
 from specjax.hf.tokenizer import load_tokenizer
-from specjax.logits.guidance import guide_model
 from specjax.logits.settings import apply_settings, parse_settings
 from specjax.models.base import LanguageModel
 from specjax.runtime.errors import UserError
@@ -33,10 +32,6 @@ class PlannedSettings:
     tokenizer: Any = None
     lines: tuple[str, ...] = ()  # lines about them
     note: str = ""  # of decodes without beams although the target's file sets beams
-
-    def guide_target(self, models: Mapping[str, LanguageModel]) -> dict[str, LanguageModel]:
-        """The models with the target under its guidance, if any."""
-        return {**models, "target": guide_model(self.settings, models["target"])}
 
     def apply_settings(self, options: Options, target: LanguageModel) -> Options:
         """The options of a decode of the target under them.
