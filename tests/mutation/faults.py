@@ -1185,4 +1185,11 @@ FAULTS = (
         "dynamic_update_slice_in_dim(padded, new, 0 * begin, axis=1)",
         "tests/batching/test_targets.py -k parts",
     ),
+    Fault(
+        "a prompt that comes alone waits for the next one",
+        "batching/slots.py",
+        "if wait or len(given) < self.together:",
+        "if len(given) < self.together:",
+        "tests/batching/test_streams.py -k stalls",
+    ),
 )
