@@ -36,8 +36,8 @@ from specjax.batching.outputs import (
     order_rows,
     stream_async,
 )
-from specjax.batching.requests import Entry, ThreadFeed, encode_request
-from specjax.batching.rows import RowMaker, find_width, fold_each
+from specjax.batching.requests import Entry, RequestEncoder, ThreadFeed
+from specjax.batching.rows import RowMaker, StopMaker, find_width, fold_each
 from specjax.batching.slots import Slots
 from specjax.checks import check_dictionary, check_integer, check_integers
 from specjax.contracts.context import Options
@@ -50,7 +50,7 @@ from specjax.decoding.summary import summarize
 from specjax.hf.families.generation import note_beams
 from specjax.loading import LoadedModel
 from specjax.logits.guidance import apply_guidance
-from specjax.logits.settings import apply_settings, parse_settings
+from specjax.logits.settings import STOP_STRINGS, apply_settings, parse_settings
 from specjax.models.base import Params
 from specjax.pair import check_parts, fit
 from specjax.prompts import Prompts, make_all_own_ids
@@ -124,6 +124,7 @@ class Generator:
         self.options = apply_settings(
             self.strategy.options(), settings, pair.target.model, target.tokenizer
         )
+        self._own_stops = StopMaker(target, settings.get(STOP_STRINGS, ()))
 
     def __call__(
         self,
@@ -189,6 +190,7 @@ class Generator:
         width: int,
         trees: Mapping[str, Params] | None = None,
         rows: Callable[[Batch], Mapping[str, np.ndarray] | None] | None = None,
+        stops: StopMaker | None = None,
         **how: Any,
     ) -> Slots:
         """`size` slots for prompts of up to `width` tokens; `rows` are those of `run`, by batch."""
@@ -196,7 +198,7 @@ class Generator:
         def arguments(batch: Batch, keys: jax.Array) -> tuple[Any, ...]:
             return self.arguments(batch, keys, rows=rows(batch) if rows else None)[2:]
 
-        make_rows = RowMaker(self.prompts, arguments, width)
+        make_rows = RowMaker(self.prompts, arguments, width, stops)
         params = self.params | dict(trees or {})
         return Slots(self.decoder, params, make_rows, size, **how)
 
@@ -221,15 +223,13 @@ class Generator:
         check_integers(seed=seed, batch_size=batch_size)
         if isinstance(prompts, str) or not isinstance(prompts, Iterable):
             raise UserError(f"prompts is {prompts!r:.80}; it must be an iterable of prompts")
-        trees, most = self._check_tables(tables), self.decoder.max_new_tokens
-        size = self.padded_size(batch_size)
-
-        def encode(place: int, given: Any) -> Entry:
-            return encode_request(place, given, self.prompts.encode_one, most, seed)
+        trees, size = self._check_tables(tables), self.padded_size(batch_size)
+        encode = RequestEncoder(self.prompts, seed)
 
         def outputs() -> Iterator[tuple[int, Output]]:
             release_programs()
-            slots = self.slots(size, find_width(self.prompts), trees, eager=True)
+            how = {"stops": self._own_stops, "eager": True}
+            slots = self.slots(size, find_width(self.prompts), trees, **how)
             for one in decode_stream(slots, ThreadFeed(prompts, encode, size)):
                 yield from get_outputs(one, self.decode)
 

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from specjax.checks import check_integer
 from specjax.data.batching import Prompt
+from specjax.logits.settings import parse_stop_strings
+from specjax.prompts import Prompts
 from specjax.runtime.errors import UserError
 
 PUT_SECONDS = 0.1
@@ -22,13 +24,15 @@ class Request:
     """A prompt (a text, token ids or audio) with settings of its own.
 
     `max_new_tokens` and `seed` None are those of the generator and of the call. A row's random
-    numbers follow from its seed and `index`; None is the prompt's place among all.
+    numbers follow from its seed and `index`; None is the prompt's place among all. `stop_strings`
+    end the text in place of the generator's, an empty list of them none (`generation`).
     """
 
     prompt: Any
     max_new_tokens: int | None = None
     seed: int | None = None
     index: int | None = None
+    stop_strings: str | Sequence[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Entry:
     limit: int  # new tokens
     seed: int
     index: int  # seeds its key, together with `seed`
+    stop_strings: tuple[str, ...] | None = None  # None: the generator's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,31 +55,39 @@ class Refusal:
     error: UserError
 
 
-def encode_request(
-    place: int,
-    given: Any,
-    encode: Callable[[int, Any], Prompt],
-    max_new_tokens: int,
-    seed: int,
-) -> Entry:
-    """The entry of a prompt or a request; `encode` gives the prompt's ids by its place.
+@dataclasses.dataclass(frozen=True)
+class RequestEncoder:
+    """Encodes prompts and requests, with `seed` where they have none."""
 
-    Raises:
-      UserError: when the prompt or a setting is invalid, naming its place.
-    """
-    request = given if isinstance(given, Request) else Request(given)
-    limit = max_new_tokens if request.max_new_tokens is None else request.max_new_tokens
-    check_integer(f"prompt {place}: max_new_tokens", limit, 1)
-    if limit > max_new_tokens:
-        raise UserError(
-            f"prompt {place}: max_new_tokens is {limit}; it must be at most the generator's,"
-            f" {max_new_tokens}"
+    prompts: Prompts
+    seed: int
+
+    def __call__(self, place: int, given: Any) -> Entry:
+        """The entry of a prompt or a request.
+
+        Raises:
+          UserError: when the prompt or a setting is invalid, naming its place.
+        """
+        request = given if isinstance(given, Request) else Request(given)
+        most = self.prompts.decoder.max_new_tokens
+        limit = most if request.max_new_tokens is None else request.max_new_tokens
+        check_integer(f"prompt {place}: max_new_tokens", limit, 1)
+        if limit > most:
+            raise UserError(
+                f"prompt {place}: max_new_tokens is {limit}; it must be at most the generator's,"
+                f" {most}"
+            )
+        seed = self.seed if request.seed is None else request.seed
+        index = place if request.index is None else request.index
+        check_integer(f"prompt {place}: seed", seed, 0)
+        check_integer(f"prompt {place}: index", index, 0)
+        stops = None
+        if request.stop_strings is not None:
+            given = request.stop_strings, self.prompts.tokenizer
+            stops = parse_stop_strings(f"prompt {place}: ", *given)
+        return Entry(
+            place, self.prompts.encode_one(place, request.prompt), limit, seed, index, stops
         )
-    own_seed = seed if request.seed is None else request.seed
-    index = place if request.index is None else request.index
-    check_integer(f"prompt {place}: seed", own_seed, 0)
-    check_integer(f"prompt {place}: index", index, 0)
-    return Entry(place, encode(place, request.prompt), limit, own_seed, index)
 
 
 class Feed(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,8 +11,12 @@ import jax
 import numpy as np
 
 from specjax.batching.requests import Entry
+from specjax.contracts.stopping import ByteMoves, RowStops, TokenTexts
 from specjax.data.batching import Batch, Prompt, widen
 from specjax.decoding.filling import Rows
+from specjax.hf.pieces import pieces
+from specjax.loading import LoadedModel
+from specjax.logits.stop_strings import make_byte_moves, make_token_texts
 from specjax.models.shapes import make_placeholder_prompts
 from specjax.prompts import Prompts, prompt_positions
 
@@ -26,12 +31,42 @@ Arguments = Callable[[Batch, jax.Array], tuple[Any, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
+class StopMaker:
+    """Makes the stop strings of rows that may have their own."""
+
+    target: LoadedModel
+    shared: tuple[str, ...]  # of entries without their own
+
+    def __call__(self, entries: Sequence[Entry], size: int) -> RowStops | None:
+        """The stop strings of entries, padded to `size` rows; None without a tokenizer."""
+        if self.target.tokenizer is None:
+            return None
+        given = [entry.stop_strings for entry in entries]
+        rows = [self.shared if strings is None else strings for strings in given]
+        return RowStops(self._texts, _make_moves((*rows, *[()] * (size - len(rows)))))
+
+    @functools.cached_property
+    def _texts(self) -> TokenTexts:
+        return make_token_texts(pieces(self.target.tokenizer), self.target.model.info.vocab_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _make_moves(rows: tuple[tuple[str, ...], ...]) -> ByteMoves:
+    """Those of rows that often have the same strings, or none, one group after another."""
+    return make_byte_moves(rows)
+
+
+@dataclasses.dataclass(frozen=True)
 class RowMaker:
-    """Makes the rows of entries, all of prompts of at most `width` tokens."""
+    """Makes the rows of entries, all of prompts of at most `width` tokens.
+
+    Without `stops` no entry may have stop strings of its own.
+    """
 
     prompts: Prompts
     arguments: Arguments
     width: int
+    stops: StopMaker | None = None
 
     def __call__(self, entries: Sequence[Entry], size: int) -> tuple[Rows, int | None]:
         """The entries' rows, padded to `size`, and the bound of their lengths if it is smaller."""
@@ -49,7 +84,11 @@ class RowMaker:
         if self.prompts.frames is None:
             batch = widen(batch, self.width, dict.fromkeys(batch.own, own_most), self.prompts.pad)
         keys = make_keys([entry.seed for entry in entries] + empty, batch.index)
-        return Rows(*self.arguments(batch, keys)), self._bound(longest)
+        rows = Rows(*self.arguments(batch, keys))
+        if self.stops:
+            options = rows.options.replace(stops=self.stops(entries, size))
+            rows = rows.replace(options=options)
+        return rows, self._bound(longest)
 
     def _bound(self, longest: int) -> int | None:
         """The fewest positions that are read for prompts of up to `longest` tokens; None: all."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float32, Int, Int32, Key, Shaped
 
-from specjax.contracts.stopping import Stops
+from specjax.contracts.stopping import RowStops, Stops
 from specjax.models.base import OwnPrompt
 from specjax.sampling import Sampling
 
@@ -23,7 +23,7 @@ class Options(struct.PyTreeNode):
     prompts: dict[str, OwnPrompt] = struct.field(default_factory=dict)  # of models with other ids
     previous: OwnPrompt | None = None  # of speech models: text before the audio
     processors: tuple[Any, ...] = struct.field(pytree_node=False, default=())  # in order
-    stops: Stops | None = None  # strings that end a text
+    stops: Stops | RowStops | None = None  # strings that end a text
 
 
 class Context(struct.PyTreeNode):

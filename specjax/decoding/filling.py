@@ -23,10 +23,15 @@ from specjax.decoding.state import Decoder, Generation, State
 from specjax.models.base import Prompts
 
 
+def _twice(x: jax.Array) -> jax.Array:
+    return jnp.concatenate([x, x])
+
+
 class Rows(struct.PyTreeNode):
     """Prompts that begin together, as the arguments of `loop.begin`.
 
-    Of `options` the numbers, the prompts in other ids and the previous texts are those of the rows.
+    Of `options` the numbers, the prompts in other ids, the previous texts and the stop strings are
+    those of the rows.
     """
 
     prompt: Prompts
@@ -47,10 +52,9 @@ class Rows(struct.PyTreeNode):
             own.prompts,
             own.previous,
         )
-        prompt, length, keys, limit, rows, prompts, previous = jax.tree.map(
-            lambda x: jnp.concatenate([x, x]), by_row
-        )
-        options = own.replace(rows=rows, prompts=prompts, previous=previous)
+        prompt, length, keys, limit, rows, prompts, previous = jax.tree.map(_twice, by_row)
+        stops = own.stops and own.stops.map_rows(_twice)
+        options = own.replace(rows=rows, prompts=prompts, previous=previous, stops=stops)
         return Rows(prompt, length, keys, limit, options)
 
     def begin(

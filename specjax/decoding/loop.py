@@ -111,10 +111,17 @@ def place(decoder: Decoder, state: State) -> State:
         return state
     layout = decoder.layout
     caches = {name: layout.cache(name, cache) for name, cache in state.caches.items()}
-    by_row = state.trace.replace(most=None)
-    context, memory, keys, trace = layout.rows((state.context, state.memory, state.keys, by_row))
-    trace = trace.replace(most=state.trace.most)
-    return state.replace(context=context, caches=caches, memory=memory, keys=keys, trace=trace)
+    options, most = state.context.options, state.trace.most
+    context = state.context.replace(options=options.replace(stops=None))
+    trace = state.trace.replace(most=None)
+    placed = layout.rows(state.replace(context=context, caches={}, trace=trace))
+    stops = options.stops and options.stops.map_rows(layout.rows)
+    options = placed.context.options.replace(stops=stops)
+    return placed.replace(
+        context=placed.context.replace(options=options),
+        caches=caches,
+        trace=placed.trace.replace(most=most),
+    )
 
 
 def _list_wanted(

@@ -23,6 +23,9 @@ from specjax.logits.stop_strings import StopStrings
 from specjax.models.base import LanguageModel
 from specjax.runtime.errors import UserError
 
+STOP_STRINGS = "stop_strings"
+"""The setting's name."""
+
 
 def schema() -> dict[str, ConfigField]:
     """The field of every setting."""
@@ -108,11 +111,31 @@ def _check_tokens(name: str, tokens: tuple[int, ...], model: LanguageModel) -> N
             )
 
 
-def _stops(part: StopStrings, model: LanguageModel, tokenizer: Any) -> Stops:
+def parse_stop_strings(where: str, given: Any, tokenizer: Any) -> tuple[str, ...]:
+    """The stop strings of a single prompt, for a target with this tokenizer.
+
+    Raises:
+      UserError: when they are invalid, in a sentence that begins with `where`.
+    """
+    strings = parse_settings({STOP_STRINGS: given}, where).get(STOP_STRINGS, ())
+    try:
+        StopStrings(strings)
+        if strings:
+            _check_tokenizer(strings, tokenizer)
+    except ValueError as error:
+        raise UserError(f"{where}{error}") from None
+    return strings
+
+
+def _check_tokenizer(strings: tuple[str, ...], tokenizer: Any) -> None:
     if tokenizer is None:
         raise ValueError(
-            f"stop_strings is {part.stop_strings}, which needs the target's tokenizer; it has none"
+            f"stop_strings is {strings}, which needs the target's tokenizer; it has none"
         )
+
+
+def _stops(part: StopStrings, model: LanguageModel, tokenizer: Any) -> Stops:
+    _check_tokenizer(part.stop_strings, tokenizer)
     return part.stops(pieces(tokenizer), model.info.vocab_size)
 
 

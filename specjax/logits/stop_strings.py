@@ -14,7 +14,7 @@ import numpy as np
 
 from specjax.contracts import fields
 from specjax.contracts.registry import PROCESSORS
-from specjax.contracts.stopping import Stops
+from specjax.contracts.stopping import ByteMoves, Stops, TokenTexts
 
 MOST_BYTES = 512
 """Most bytes of all strings together, the most states of the automaton."""
@@ -44,10 +44,7 @@ class StopStrings:
     def stops(self, pieces: Mapping[int, bytes | str], vocabulary: int) -> Stops:
         """The automaton over a vocabulary with these pieces of text; other tokens have none."""
         moves, accepts = build_automaton([text.encode() for text in self.stop_strings])
-        texts = [b""] * vocabulary
-        for token, piece in pieces.items():
-            if token < vocabulary:
-                texts[token] = piece.encode() if isinstance(piece, str) else piece
+        texts = list_texts(pieces, vocabulary)
         following, completes = run_over_tokens(moves, accepts, texts)
         both = 2 * following + completes
         kinds, kind = np.unique(both, axis=1, return_inverse=True)
@@ -56,6 +53,35 @@ class StopStrings:
             jnp.asarray(kinds // 2, jnp.int32),
             jnp.asarray(kinds % 2 == 1),
         )
+
+
+def list_texts(pieces: Mapping[int, bytes | str], vocabulary: int) -> list[bytes]:
+    """The text of every token of a vocabulary with these pieces; other tokens have none."""
+    texts = [b""] * vocabulary
+    for token, piece in pieces.items():
+        if token < vocabulary:
+            texts[token] = piece.encode() if isinstance(piece, str) else piece
+    return texts
+
+
+def make_token_texts(pieces: Mapping[int, bytes | str], vocabulary: int) -> TokenTexts:
+    """The texts of a vocabulary with these pieces, for stop strings of single rows."""
+    texts = list_texts(pieces, vocabulary)
+    content = np.frombuffer(b"".join(texts) or b"\0", np.uint8)
+    starts = np.cumsum([0, *map(len, texts)])
+    return TokenTexts(jnp.asarray(content), jnp.asarray(starts, jnp.int32))
+
+
+def make_byte_moves(rows: Sequence[Sequence[str]]) -> ByteMoves:
+    """The automaton of each row's stop strings, in one shape for any of them."""
+    following = np.zeros((len(rows), MOST_BYTES + 1, 256), np.int16)
+    completes = np.zeros(following.shape[:2], bool)
+    for place, strings in enumerate(rows):
+        moves, accepts = build_automaton([text.encode() for text in strings])
+        following[place, : len(moves)] = moves
+        completes[place, : len(moves)] = accepts
+    longest = [max((len(text.encode()) for text in strings), default=0) for strings in rows]
+    return ByteMoves(*map(jnp.asarray, (following, completes, np.array(longest, np.int32))))
 
 
 def build_automaton(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:

@@ -63,7 +63,8 @@ def test_no_mixture_of_prompts_compiles_anything_new(generator):
     programs = filling.fill, filling.advance_until, filling.take, filling.make_slots
     list(generator.stream_many(PROMPTS, batch_size=4))
     sizes = [program._cache_size() for program in programs]
-    list(generator.stream_many(reversed(PROMPTS * 2), batch_size=4))
+    stopping = [specjax.Request(each, stop_strings=[each[:n]]) for n, each in enumerate(PROMPTS, 1)]
+    list(generator.stream_many([*reversed(PROMPTS * 2), *stopping], batch_size=4))
     assert [program._cache_size() for program in programs] == sizes
 
 
@@ -109,9 +110,42 @@ def test_a_prompt_has_settings_of_its_own(loaded, whole):
     assert texts[3] == made([PROMPTS[0]] * 4, seed=2).texts[3]
 
 
+def test_a_prompt_ends_at_stop_strings_of_its_own(generator, whole):
+    string = whole.texts[1][3:5]
+    ask = [PROMPTS[0], specjax.Request(PROMPTS[1], stop_strings=string), *PROMPTS[2:5]]
+    found = dict(generator.stream_many(ask, batch_size=4))
+    end = found.pop(1)
+    assert string in end != whole.texts[1] and whole.texts[1].startswith(end)
+    assert found == {place: whole.texts[place] for place in found}
+
+
+@pytest.mark.slow
+def test_rows_with_stop_strings_of_their_own_are_those_of_generators_with_them(loaded):
+    target, drafter = loaded
+    given = {"strategy": specjax.speculative(length=3), "max_new_tokens": NEW}
+    plain = specjax.Generator(target, {"drafter": drafter}, **given)(PROMPTS[:6]).texts
+    strings = [(plain[0][3:5],), (plain[1][2:4], "nowhere")]
+
+    def make(stop_strings):
+        generation = {"stop_strings": stop_strings}
+        return specjax.Generator(target, {"drafter": drafter}, generation=generation, **given)
+
+    first, second = (make(own)(PROMPTS[:6]).texts for own in strings)
+    ask = [*PROMPTS[:3], *(specjax.Request(each, stop_strings=()) for each in PROMPTS[3:5])]
+    ask.append(specjax.Request(PROMPTS[5], stop_strings=strings[1]))
+    ask += [specjax.Request(each, stop_strings=strings[1]) for each in PROMPTS[:6]]
+    found = dict(make(strings[0]).stream_many(ask, batch_size=3))
+    assert [found[place] for place in range(12)] == [
+        *first[:3], *plain[3:5], second[5], *second
+    ]  # fmt: skip
+    assert first[0] != plain[0] and second[1] != plain[1]
+
+
 @pytest.mark.parametrize(
     ("request_", "named"),
     [
+        (specjax.Request("a", stop_strings=["b", ""]), "stop_strings is ('b', ''); it must be a"),
+        (specjax.Request("a", stop_strings=["a" * 300] * 2), "stop_strings have 600 bytes"),
         (specjax.Request("a", max_new_tokens=NEW + 1), "max_new_tokens is 13; it must be at most"),
         (specjax.Request("a", max_new_tokens=0), "max_new_tokens is 0"),
         (specjax.Request("a", seed=-1), "seed is -1"),

@@ -10,11 +10,11 @@ import pytest
 from decodes import inputs, texts
 from scripted import PrefixModel, prefix_params
 
-from specjax.contracts.stopping import Stops
+from specjax.contracts.stopping import RowStops, Stops
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.logits.settings import apply_settings
-from specjax.logits.stop_strings import StopStrings
+from specjax.logits.stop_strings import StopStrings, make_byte_moves, make_token_texts
 from specjax.runtime.errors import UserError
 
 PIECES = {0: "<s>", 2: b"a", 3: b"ab", 4: b"ba", 5: b" b", 6: "é".encode()[:1], 7: "é".encode()[1:]}
@@ -56,6 +56,26 @@ def test_the_automaton_finds_what_a_search_of_the_text_finds(strings) -> None:
     assert (np.asarray(read) + np.asarray(more)).tolist() == expected
     complete = np.asarray(done) | np.asarray(found)
     assert complete.any() != (strings == ("zz",)) and not complete.all()
+
+
+def test_each_row_has_strings_of_its_own() -> None:
+    rng = np.random.default_rng(4)
+    rows = rng.integers(0, V, (70, 14)).astype(np.int32)
+    strings = [*STRINGS, ()] * 10
+    stops = RowStops(make_token_texts(PIECES, V), make_byte_moves(strings))
+    text, lengths = jnp.asarray(rows), rng.integers(0, 5, 70).astype(np.int32)
+    state = stops.begin(text[:, :4], lengths)
+    given = jnp.take_along_axis(text, lengths[:, None] + jnp.arange(10), axis=1)
+    state, read, done = stops.read(state, given[:, :5], jnp.full(70, 5))
+    rest = jnp.where(done, 0, 5)
+    _, more, found = stops.read(state, given[:, 5:], rest)
+    expected = [
+        ends(row[: length + 10].tolist(), own, length) - length
+        for row, own, length in zip(rows, strings, lengths, strict=True)
+    ]
+    assert (read + more).tolist() == expected
+    complete = np.asarray(done | found).reshape(10, -1)
+    assert complete[:, :-2].any() and not complete[:, -2:].any()
 
 
 MODEL = PrefixModel(V)
