@@ -65,7 +65,9 @@ def transformer_shape(model: LanguageModel) -> TransformerShape:
         d_head=c.d_head,
         kv_heads=c.num_kv_heads,
         projected_width=getattr(c, "projected_width", None),
-        mixtures=tuple(one and ExpertsShape(one.experts, one.chosen, one.d_ff) for one in mixtures),
+        mixtures=tuple(
+            one and ExpertsShape(one.experts, one.chosen, one.d_ff, one.shared) for one in mixtures
+        ),
         **common,
     )
 

@@ -1,8 +1,8 @@
 """Mixtures of experts: a router selects a few feed-forward networks for each token.
 
 Shazeer et al., "Outrageously Large Neural Networks" (2017); Jiang et al., "Mixtral of Experts"
-(2024), section 2.1. N tokens of all rows, E experts, k of them for a token, D model width, F width
-of an expert.
+(2024), section 2.1; shared experts: Dai et al., "DeepSeekMoE" (2024), section 3.2. N tokens of all
+rows, E experts, k of them for a token, D model width, F width of an expert.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from specjax.models.layers import ACTIVATIONS, Dense, multiply
+from specjax.models.layers import ACTIVATIONS, Dense, FeedForward, multiply
 from specjax.models.quantized_weights import dequantize
 
 Matrices = tuple[Any, Any, Any]
@@ -34,6 +34,8 @@ class Mixture:
     chosen: int  # for each token
     d_ff: int  # of each expert
     normalized: bool = True  # the weights of a token's experts add up to 1
+    shared: int = 0  # width of the expert that all tokens have as well; 0: none
+    gated_shared: bool = False  # its output is scaled by a sigmoid gate of the token
 
     def __post_init__(self) -> None:
         if self.chosen > self.experts:
@@ -63,8 +65,9 @@ class Router(nn.Module):
 class Experts(nn.Module):
     """The weighted sum of the gated feed-forward networks that the router selects.
 
-    One parameter holds a matrix of all experts, [E, in, out]. Devices split the experts' widths, so
-    that every device reads its share of the selected experts.
+    The shared expert, if there is one, is added to it. One parameter holds a matrix of all experts,
+    [E, in, out]. Devices split the experts' widths, so that every device reads its share of the
+    selected experts.
     """
 
     mixture: Mixture
@@ -86,7 +89,26 @@ class Experts(nn.Module):
         matrices = matrix("gates", inwards), matrix("ups", inwards), matrix("downs", outwards)
         mix = gather_experts if chosen.size <= FEW * mixture.experts else scan_experts
         mixed = mix(tokens, weights, chosen, matrices, ACTIVATIONS[self.activation])
+        if mixture.shared:
+            shared = SharedExpert(mixture, self.activation, self.dtype, name="shared")
+            mixed = mixed + shared(tokens)
         return mixed.astype(self.dtype).reshape(x.shape)
+
+
+class SharedExpert(nn.Module):
+    """The expert that all tokens have, scaled by a sigmoid gate if the mixture has one."""
+
+    mixture: Mixture
+    activation: str
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns outputs [N, D] of states x [N, D]."""
+        expert = FeedForward(self.mixture.shared, self.activation, True, self.dtype, name="expert")
+        if not self.mixture.gated_shared:
+            return expert(x)
+        return jax.nn.sigmoid(Dense(1, self.dtype, name="token_gate")(x)) * expert(x)
 
 
 def gather_experts(

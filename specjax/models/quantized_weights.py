@@ -34,9 +34,9 @@ HALF = "bfloat16"
 GROUPS = {"int8": 0, "int4": 32, HALF: 0}
 """Default number of inputs that share a scale; 0: all inputs of an output channel."""
 
-WIDE = ("head", "project_in", "project_out", "logits")
-"""Modules that are not quantized: output layers, projections between embeddings and states, and
-routers."""
+WIDE = ("head", "project_in", "project_out", "logits", "token_gate")
+"""Modules that are not quantized: output layers, projections between embeddings and states,
+routers and gates of shared experts."""
 
 TABLES = ("embedding", "source_embedding")
 """Embedding tables [V, D], which are also the output layer if tied."""

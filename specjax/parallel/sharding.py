@@ -68,6 +68,7 @@ def units(model: LanguageModel, where: Where) -> dict[str, int]:
     heads = math.gcd(shape.num_heads, getattr(shape, "encoder_heads", 0))
     mixtures = [mixture for mixture in getattr(config, "mixtures", ()) if mixture]
     experts = {"expert_width": math.gcd(*(mixture.d_ff for mixture in mixtures))}
+    shared = (mixture.shared for mixture in mixtures)
     return {
         # The output layer of a feature drafter may have fewer ids than its embedding, and Marian's
         # encoder others than its decoder.
@@ -78,7 +79,7 @@ def units(model: LanguageModel, where: Where) -> dict[str, int]:
         ),
         "heads": heads,
         "kv_heads": getattr(shape, "num_kv_heads", heads),
-        "width": math.gcd(shape.d_ff, getattr(shape, "encoder_ff", 0)),
+        "width": math.gcd(shape.d_ff, getattr(shape, "encoder_ff", 0), *shared),
         **(experts if mixtures else {}),
     }
 

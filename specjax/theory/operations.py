@@ -33,10 +33,11 @@ class ExpertsShape:
     experts: int
     chosen: int  # for each token
     d_ff: int  # of each expert
+    shared: int = 0  # width of the expert that all tokens have; 0: none
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            count(field.name, getattr(self, field.name), least=1)
+            count(field.name, getattr(self, field.name), least=int(field.name != "shared"))
         if self.chosen > self.experts:
             raise ValueError(
                 f"chosen is {self.chosen}; it must be at most the {self.experts} experts"
@@ -164,19 +165,21 @@ class TransformerShape:
         return self.layers * each + self._call_weights(lambda mixture: mixture.experts)
 
     def _call_weights(self, experts: Callable[[ExpertsShape], Any]) -> Any:
-        """Weights of all decoder layers, with `experts` experts of each mixture."""
+        """Weights of all decoder layers, with `experts` routed experts of each mixture."""
         query_and_output = self.cross_projections * 2 * self.d_model * self.width
         total = self.layers * (self.attention_weights + query_and_output)
         total = total + self.dense_layers * self.ff_matrices * self.d_model * self.d_ff
         for mixture in filter(None, self.mixtures):
             expert = self.ff_matrices * self.d_model * mixture.d_ff
-            total = total + self.d_model * mixture.experts + experts(mixture) * expert
+            shared = self.ff_matrices * self.d_model * mixture.shared
+            total = total + self.d_model * mixture.experts + shared + experts(mixture) * expert
         return total
 
     @property
     def activations(self) -> int:
         """Elements of activation traffic per token in all decoder layers."""
-        experts = sum(mixture.chosen * mixture.d_ff for mixture in filter(None, self.mixtures))
+        mixtures = filter(None, self.mixtures)
+        experts = sum(mixture.chosen * mixture.d_ff + mixture.shared for mixture in mixtures)
         inner = self.dense_layers * self.d_ff + experts
         return self.layers * (8 * self.d_model + 4 * self.width) + 2 * inner
 

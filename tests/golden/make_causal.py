@@ -92,6 +92,11 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         **LLAMA, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
         "mlp_only_layers": [0],
     }),
+    "qwen2_moe": ("qwen2_moe", {
+        **LLAMA, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+        "shared_expert_intermediate_size": 20, "mlp_only_layers": [1], "num_hidden_layers": 3,
+        "use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2,
+    }),
 }  # fmt: skip
 
 

@@ -65,6 +65,22 @@ def test_a_layer_is_the_weighted_sum_of_the_likeliest_experts(drawn, normalized:
     np.testing.assert_allclose(few[0], expected[:1], atol=1e-5)
 
 
+def test_all_tokens_have_the_shared_expert_as_well(drawn) -> None:
+    """Its share is the sigmoid of one product (Qwen2-MoE), or one."""
+    x = drawn[1]
+    shape = dataclasses.replace(MIXTURE, shared=3, gated_shared=True)
+    params = Experts(shape, "silu").init(jax.random.key(3), x)["params"]
+    shared = {name: one["kernel"] for name, one in params["shared"]["expert"].items()}
+    alone = (jax.nn.silu(x @ shared["gate"]) * (x @ shared["up"])) @ shared["down"]
+    share = jax.nn.sigmoid(x @ params["shared"]["token_gate"]["kernel"])
+    routed = LAYER.apply({"params": params}, x)
+    found = Experts(shape, "silu").apply({"params": params}, x)
+    np.testing.assert_allclose(found, routed + share * alone, atol=1e-5)
+    ungated = dataclasses.replace(shape, gated_shared=False)
+    found = Experts(ungated, "silu").apply({"params": params}, x)
+    np.testing.assert_allclose(found, routed + alone, atol=1e-5)
+
+
 def test_both_ways_give_the_same_numbers_and_gradients(drawn) -> None:
     """Up to the order of sums of float32."""
     params, x = drawn
@@ -111,6 +127,8 @@ def test_quantized_weights_leave_the_router_as_it_is() -> None:
     }
     experts = {("ff", name) for name in EXPERTS}
     assert small == {("attention", w, "kernel") for w in "qkvo"} | experts
+    gate = ("ff", "shared", "token_gate", "kernel")
+    assert not WeightFormat("int8", 0).applies_to(gate, (8, 1))
     read = load(GOLDEN / "qwen3_moe", weights="int8").params
     made = quantize_params(whole, WeightFormat.parse("int8"))
     jax.tree.map(np.testing.assert_array_equal, read, made)

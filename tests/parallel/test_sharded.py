@@ -53,7 +53,9 @@ MODELS = {
     "grouped": Causal(CausalConfig(**LLAMA, num_kv_heads=2, tied=True)),
     "mixed": Causal(
         CausalConfig(
-            **LLAMA | {"family": "mixtral"}, num_kv_heads=8, mixtures=(Mixture(4, 2, 48),) * 2
+            **LLAMA | {"family": "qwen2_moe"},
+            num_kv_heads=8,
+            mixtures=(Mixture(4, 2, 48, shared=24, gated_shared=True),) * 2,
         )
     ),
     "six": T5(
@@ -147,8 +149,9 @@ def check_shares(one: dict[str, Any], shares: dict[str, dict[str, float]]) -> No
     for name, ways in (("target", over), ("drafter", one["ways"] or over)):
         heads = ways if kv_heads % ways == 0 else 1
         matrices = re.compile("kernel|embedding|gates|ups|downs")
+        small = re.compile("router|token_gate")
         kernels = {
-            p: s for p, s in shares[name].items() if matrices.search(p) and "router" not in p
+            p: s for p, s in shares[name].items() if matrices.search(p) and not small.search(p)
         }
         whole = {p for p, s in kernels.items() if s == 1.0}
         if ways > 1:
@@ -308,6 +311,9 @@ def test_experts_are_split_by_their_widths() -> None:
     assert parameter_spec(where, Causal(MIXED), 4) == P(None, None, "model")
     assert parameter_spec((*where[:2], "downs"), Causal(MIXED), 4) == P(None, "model", None)
     assert parameter_spec(where, Causal(MIXED), 8) == P(None, None, None)
+    shared = ("layers_1", "ff", "shared", "expert", "up", "kernel")
+    assert parameter_spec(shared, MODELS["mixed"], 8) == P(None, "model")
+    assert parameter_spec(shared, MODELS["mixed"], 16) == P(None, None)
     assert parameter_spec(("layers_1", "ff", "router", "logits", "kernel"), Causal(MIXED), 4) == P()
 
 

@@ -166,6 +166,16 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "qwen3_moe",
         QWEN_MOE | {"decoder_sparse_step": 2, "norm_topk_prob": True, "attention_bias": True},
     ),
+    "qwen2_moe": (
+        "qwen2_moe",
+        QWEN_MOE | {"shared_expert_intermediate_size": 28, "qkv_bias": False},
+    ),
+    "qwen2_moe_windowed": (
+        "qwen2_moe",
+        QWEN_MOE
+        | {"shared_expert_intermediate_size": 28, "norm_topk_prob": True}
+        | {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 2},
+    ),
     "opt": ("opt", OPT),
     "opt_norms_after": ("opt", OPT | {"do_layer_norm_before": False}),
     "opt_projected": ("opt", OPT | {"word_embed_proj_dim": 20, "tie_word_embeddings": False}),

@@ -27,6 +27,7 @@ from mutations import (
     OPT,
     PHI3,
     PHI4,
+    QWEN2_MOE,
     QWEN_MOE,
     ROPE,
     SLIDING,
@@ -219,6 +220,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     ),
     "mixtral": ("mixtral", LLAMA | {"num_local_experts": 4}, MIXTRAL + ENDS[:-1]),
     "qwen3_moe": ("qwen3_moe", LLAMA | SMALL_EXPERTS, QWEN_MOE + ENDS[:-1]),
+    "qwen2_moe": (
+        "qwen2_moe",
+        LLAMA | SMALL_EXPERTS | {"shared_expert_intermediate_size": 20, "mlp_only_layers": []},
+        QWEN2_MOE + ENDS[:-1],
+    ),
     "llama": ("llama", LLAMA, CAUSAL + BIASES + ROPE + ALL + each("sliding_window", 4, None)),
     "llama3": (
         "llama",

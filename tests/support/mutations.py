@@ -444,3 +444,28 @@ QWEN_MOE: list[Mutation] = [
     *each("head_dim", GONE),
     Mutation({"head_dim": None}, fails_there="there null is no word for the default"),
 ]
+QWEN2_MOE: list[Mutation] = [
+    *each("num_experts_per_tok", 1, 4, 0, 5, GONE),
+    *each("norm_topk_prob", True, False, GONE, None),
+    *each("moe_intermediate_size", 24, 0, GONE),
+    *each("shared_expert_intermediate_size", 16, 0, GONE, None, "8"),
+    *each("decoder_sparse_step", 1, 2, 3, 0),
+    *each("mlp_only_layers", [], [0], [0, 1], None),
+    *each("qkv_bias", False, None, GONE, 1),
+    *each("attention_bias", True, False),
+    *each("use_sliding_window", True, sliding_window=4),
+    *each("use_sliding_window", True, sliding_window=4, max_window_layers=1),
+    *each("use_sliding_window", True, sliding_window=4, max_window_layers=-1),
+    Mutation(
+        {"use_sliding_window": True, "sliding_window": None},
+        fails_there="it asks for a window even where no layer slides",
+    ),
+    *each("sliding_window", 4, 0, None),
+    *each("max_window_layers", 0, None, "1"),
+    *each("layer_types", SLIDING),
+    *each("layer_types", SLIDING[::-1], use_sliding_window=True, sliding_window=4),
+    *each("num_key_value_heads", None, GONE),
+    *each("head_dim", GONE),
+    *each("hidden_act", "gelu", "no_such"),
+    *each("output_router_logits", True),
+]

@@ -18,7 +18,7 @@ COUNTS = {
     "gemma2": 6, "gemma3_text": 6, "olmo2": 5, "phi3": 5, "smollm3": 5,
     "gpt_neox": 7, "opt": 6, "mixtral": 6, "qwen3_moe": 7,
     "umt5": 5, "t5gemma": 8, "t5gemma2": 8, "gemma": 5, "phi4": 4, "opt_350m": 5, "gpt2_scaled": 4,
-    "pegasus": 3, "marian_two": 4, "cwm": 5,
+    "pegasus": 3, "marian_two": 4, "cwm": 5, "qwen2_moe": 4,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -407,6 +407,16 @@ def _qwen3_moe(draw: _Choice) -> dict[str, Any]:
     }
 
 
+def _qwen2_moe(draw: _Choice) -> dict[str, Any]:
+    shape = _qwen3_moe(draw)
+    del shape["attention_bias"]
+    return shape | {
+        "shared_expert_intermediate_size": draw.of(4, 8, 24),
+        "qkv_bias": draw.chance(),
+        "max_window_layers": draw.of(0, 1, 28),
+    }
+
+
 _MAKERS = {
     "t5_v1_0": _t5_v1_0, "t5_v1_1": _gated, "mt5": _gated, "gpt2": _gpt2, "llama": _llama,
     "mistral": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
@@ -416,5 +426,5 @@ _MAKERS = {
     "mixtral": _mixtral, "qwen3_moe": _qwen3_moe,
     "umt5": _gated, "t5gemma": _t5gemma, "t5gemma2": _t5gemma2,
     "gemma": _gemma1, "phi4": _phi4, "opt_350m": _opt_350m, "gpt2_scaled": _gpt2_scaled,
-    "pegasus": _sinusoids, "marian_two": _marian_two, "cwm": _cwm,
+    "pegasus": _sinusoids, "marian_two": _marian_two, "cwm": _cwm, "qwen2_moe": _qwen2_moe,
 }  # fmt: skip

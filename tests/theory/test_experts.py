@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -94,6 +96,14 @@ def test_a_token_is_multiplied_with_its_experts_and_a_call_reads_those_of_all() 
     flops = 8 * MIXED.used_weights + LAYERS * 4 * a * pairs + 8 * d * 50
     assert four.flops == flops
     assert four.memory > one.memory + read - CHOSEN * expert
+
+
+def test_a_shared_expert_is_read_by_every_call() -> None:
+    shared = dataclasses.replace(MIXED, mixtures=(ExpertsShape(EXPERTS, CHOSEN, 6, 5), None))
+    assert shared.used_weights == MIXED.used_weights + 3 * 8 * 5
+    assert shared.read_weights(4) == pytest.approx(MIXED.read_weights(4) + 3 * 8 * 5)
+    assert shared.idle_weights == MIXED.idle_weights
+    assert shared.activations == MIXED.activations + 2 * 5
 
 
 def test_layers_of_a_mixture_have_their_own_weights() -> None:

@@ -16,7 +16,7 @@ SWITCHED: dict[str, Field] = WINDOWS | {"use_sliding_window": flag(False)}
 
 def window_of(fields: Mapping[str, Any]) -> int | None:
     """The window of sliding layers; None if none slides."""
-    return fields["sliding_window"] if fields.get("use_sliding_window", True) else None
+    return (fields["sliding_window"] or None) if fields.get("use_sliding_window", True) else None
 
 
 def every(count: int, fields: Mapping[str, Any]) -> list[bool]:

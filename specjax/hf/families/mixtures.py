@@ -1,15 +1,15 @@
-"""Families with mixtures of experts: Mixtral and Qwen3-MoE."""
+"""Families with mixtures of experts: Mixtral, Qwen2-MoE and Qwen3-MoE."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from specjax.contracts.registry import FAMILIES
-from specjax.hf.families.causal import BIAS, LAYER, Decoder, whole
+from specjax.hf.families.causal import BIAS, FEED_FORWARD, LAYER, Decoder, whole
 from specjax.hf.families.family import Stored, Tensors
 from specjax.hf.families.layer_types import SWITCHED, WINDOWS
-from specjax.hf.families.schema import flag, format_value, is_int, number, raw, size
+from specjax.hf.families.schema import Field, flag, format_value, is_int, number, raw, size
 from specjax.models.causal import CausalConfig
 from specjax.models.experts import Mixture
 
@@ -17,27 +17,43 @@ LOSSES = ("output_router_logits", "router_aux_loss_coef")
 """Fields of terms of a training loss."""
 
 
+MATRICES = ("gate_proj", "up_proj", "down_proj")
+"""The usual names of an expert's gate, way up and way down."""
+
+
+def name_experts(
+    experts: int, block: str = "mlp", matrices: Sequence[str] = MATRICES, shared: str = ""
+) -> Tensors:
+    """The modules of a layer's mixture in `block`, and of its `shared` expert of this name."""
+    own: dict[str, str | Stored] = {"ff.router.logits": f"{block}.gate"}
+    for ours, theirs in zip(("gates", "ups", "downs"), matrices, strict=True):
+        tensor = f"{block}.experts.{{{{}}}}.{theirs}.weight"
+        own[f"ff.{ours}"] = Stored(tensor, True, stacked=experts)
+    if not shared:
+        return own
+    own["ff.shared.token_gate"] = f"{block}.{shared}_gate"
+    for ours, theirs in zip(FEED_FORWARD, matrices, strict=True):
+        own[ours.replace("ff", "ff.shared.expert")] = f"{block}.{shared}.{theirs}"
+    return own
+
+
 class _Mixed(Decoder[CausalConfig]):
     """A decoder whose checkpoints have a gate and experts in each layer that is mixed."""
 
-    block: ClassVar[str]
+    block: ClassVar[str] = "mlp"
     """Of a layer's mixture."""
 
-    matrices: ClassVar[tuple[str, str, str]]
+    matrices: ClassVar[tuple[str, str, str]] = MATRICES
     """Of each expert: the gate, the way up and the way down."""
+
+    shared: ClassVar[str] = ""
+    """Of a layer's shared expert; empty: there is none."""
 
     windows = "all"
 
     def table(self, config: Any) -> Tensors:
-        counts = [mixture.experts for mixture in config.mixtures if mixture]
-        experts = f"model.layers.{{}}.{self.block}.experts.{{{{}}}}"
-        own: dict[str, str | Stored] = {
-            "layers_{}.ff.router.logits": f"model.layers.{{}}.{self.block}.gate"
-        }
-        for ours, theirs in zip(("gates", "ups", "downs"), self.matrices, strict=True):
-            tensor = f"{experts}.{theirs}.weight"
-            own[f"layers_{{}}.ff.{ours}"] = Stored(tensor, True, stacked=counts[0])
-        return {**whole(LAYER), **own}
+        experts = next(mixture.experts for mixture in config.mixtures if mixture)
+        return whole({**LAYER, **name_experts(experts, self.block, self.matrices, self.shared)})
 
 
 @FAMILIES.register("mixtral")
@@ -71,28 +87,27 @@ class Mixtral(_Mixed):
         }
 
 
+QWEN: dict[str, Field] = {
+    "num_experts": size(128),
+    "num_experts_per_tok": size(8),
+    "moe_intermediate_size": size(768),
+    "decoder_sparse_step": size(1),
+    "mlp_only_layers": raw(),
+    "norm_topk_prob": flag(False),
+}
+"""Fields of Qwen's mixtures."""
+
+
 @FAMILIES.register("qwen3_moe")
 class Qwen3MoE(_Mixed):
     """Qwen3 with mixtures of experts, in all layers or in some."""
 
-    schema = Decoder.schema.derive(
-        "qwen3_moe",
-        LOSSES,
-        **BIAS,
-        **SWITCHED,
-        num_experts=size(128),
-        num_experts_per_tok=size(8),
-        moe_intermediate_size=size(768),
-        decoder_sparse_step=size(1),
-        mlp_only_layers=raw(),
-        norm_topk_prob=flag(False),
-    )
+    schema = Decoder.schema.derive("qwen3_moe", LOSSES, **BIAS, **SWITCHED, **QWEN)
     architecture = "Qwen3MoeForCausalLM"
     constants: ClassVar[dict[str, Any]] = {"qk_norm": True}
-    block, matrices = "mlp", ("gate_proj", "up_proj", "down_proj")
 
     def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-        return super().from_fields(fields, hf) | {"mixtures": _mixtures(fields)}
+        return super().from_fields(fields, hf) | {"mixtures": mix_layers(fields)}
 
     def to_fields(self, config: Any) -> dict[str, Any]:
         mixture = next(mixture for mixture in config.mixtures if mixture)
@@ -106,19 +121,62 @@ class Qwen3MoE(_Mixed):
         }
 
 
-def _mixtures(fields: dict[str, Any]) -> tuple[Mixture | None, ...]:
-    """Of each layer; every `decoder_sparse_step`-th has one, unless it is named dense."""
+@FAMILIES.register("qwen2_moe")
+class Qwen2MoE(Qwen3MoE):
+    """Qwen2 with mixtures of experts, and an expert with a gate that all tokens share."""
+
+    schema = Decoder.schema.derive(
+        "qwen2_moe",
+        LOSSES,
+        **SWITCHED | {"sliding_window": size(None, least=0)},  # 0 is written where none slides
+        **QWEN,
+        qkv_bias=flag(True),
+        max_window_layers=size(28, least=0),
+        shared_expert_intermediate_size=size(5632),
+    )
+    architecture = "Qwen2MoeForCausalLM"
+    constants: ClassVar[dict[str, Any]] = {}
+    shared = "shared_expert"
+    windows = "mixed"
+
+    def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
+        """Every other layer of the first `max_window_layers` slides."""
+        first = fields["max_window_layers"] if fields["use_sliding_window"] else 0
+        return [layer % 2 == 0 and layer < first for layer in range(fields["num_hidden_layers"])]
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        return super().from_fields(fields, hf) | {"qkv_bias": fields["qkv_bias"]}
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        mixture = next(mixture for mixture in config.mixtures if mixture)
+        return super().to_fields(config) | {
+            "qkv_bias": config.qkv_bias,
+            "shared_expert_intermediate_size": mixture.shared,
+        }
+
+
+def mix_layers(fields: Mapping[str, Any]) -> tuple[Mixture | None, ...]:
+    """The mixtures of Qwen's layers, of checked `fields`.
+
+    Every `decoder_sparse_step`-th layer has one, unless it is named dense.
+
+    Raises:
+      ValueError: naming the field, its value and what is allowed.
+    """
     layers, dense = fields["num_hidden_layers"], fields["mlp_only_layers"]
     dense = [] if dense is None else dense
     if not (isinstance(dense, list) and all(is_int(layer) for layer in dense)):
         raise ValueError(
             f"mlp_only_layers is {format_value(dense)}; it must be a list of layers, or null"
         )
+    shared = fields.get("shared_expert_intermediate_size", 0)
     mixture = Mixture(
         experts=fields["num_experts"],
         chosen=fields["num_experts_per_tok"],
         d_ff=fields["moe_intermediate_size"],
         normalized=fields["norm_topk_prob"],
+        shared=shared,
+        gated_shared=shared > 0,
     )
     step = fields["decoder_sparse_step"]
     mixed = [(index + 1) % step == 0 and index not in dense for index in range(layers)]
