@@ -275,8 +275,7 @@ class Generator:
 
     def padded_size(self, wanted: int) -> int:
         """The rows of a batch: filled up to a multiple of the mesh's `data` axis."""
-        layout = self.decoder.layout
-        ways = layout.mesh.shape["data"] if layout else 1
+        ways = self.decoder.row_ways
         return -(-wanted // ways) * ways
 
     def stream(

@@ -89,7 +89,7 @@ class Slots:
         part: int = PART,
     ) -> None:
         self.decoder, self.params, self.make_rows, self.size = decoder, params, make_rows, size
-        self.together = count_together(decoder, size, together)
+        self.together = count_together(decoder.row_ways, size, together)
         self.eager = eager
         self.part = part if can_read_in_parts(decoder) else 0
         self._long: deque[Entry] = deque()
@@ -133,7 +133,7 @@ class Slots:
         take(self.decoder, self._state, jnp.zeros_like(nowhere))
 
     def _warm_up_parts(self) -> None:
-        rows, _ = self.make_rows([], count_together(self.decoder, 1))
+        rows, _ = self.make_rows([], count_together(self.decoder.row_ways, 1))
         parts = open_parts(self.decoder, self.params, rows.prompt, rows.length)
         given = self.decoder, self.params, parts, rows.prompt, rows.length
         parts = read_part(*given, jnp.int32(0), self.part)
@@ -182,7 +182,7 @@ class Slots:
         """Reads the next part of a long prompt; after the last one its row begins."""
         if self._reading is None and self._long:
             entry = self._long.popleft()
-            rows, _ = self.make_rows([entry], count_together(self.decoder, 1))
+            rows, _ = self.make_rows([entry], count_together(self.decoder.row_ways, 1))
             parts = open_parts(self.decoder, self.params, rows.prompt, rows.length)
             self._reading = _LongPrompt(entry, rows, parts, time.perf_counter())
         if self._reading is None:
@@ -287,7 +287,6 @@ class Slots:
         return dataclasses.replace(ended, generation=cut.replace(trace=trace))
 
 
-def count_together(decoder: Decoder, slots: int, wanted: int = 0) -> int:
-    """How many prompts are read in one call: `wanted` (0: few), filled up over the mesh's data."""
-    ways = decoder.layout.mesh.shape["data"] if decoder.layout else 1
+def count_together(ways: int, slots: int, wanted: int = 0) -> int:
+    """How many prompts are read in one call: `wanted` (0: few), a multiple of the rows' `ways`."""
     return -(-(wanted or max(1, slots // SHARE)) // ways) * ways

@@ -24,6 +24,7 @@ from specjax.models.base import LanguageModel, Params, check_same_prompts
 from specjax.models.guided import GuidedModel
 from specjax.models.info import Frames
 from specjax.models.vocabularies import unwrap
+from specjax.parallel.mesh import DATA
 from specjax.parallel.sharding import Layout
 from specjax.runtime.errors import UserError
 from specjax.verification.whole import WholeReader
@@ -140,6 +141,11 @@ class Decoder:
     @property
     def target_model(self) -> LanguageModel:
         return dict(self.models)[self.target]
+
+    @property
+    def row_ways(self) -> int:
+        """Parts that rows are split into: the size of the mesh's `data` axis."""
+        return self.layout.mesh.shape[DATA] if self.layout else 1
 
     def env(self, params: dict[str, Params]) -> Env:
         """The models with their parameters."""

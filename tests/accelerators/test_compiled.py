@@ -17,7 +17,9 @@ from specjax.accelerators.program import Audit, Memory, audit_program, measure_m
 from specjax.accelerators.topology import Topology, describe_topology
 from specjax.decoding.strategy import autoregressive, speculative
 from specjax.experiments.config.defaults import decode_config, train_config
-from specjax.experiments.decode.programs import lowered_decode
+from specjax.experiments.decode.on_topology import compile_strategy, table
+from specjax.experiments.decode.planning import show_plan
+from specjax.experiments.decode.programs import lowered_decode, lowered_filling
 from specjax.experiments.train.job import make_setup
 from specjax.experiments.train.on_topology import lowered_step
 from specjax.hf.families.family import get_family
@@ -36,7 +38,7 @@ pytestmark = [
 ]
 
 HEADS, WAYS, PROMPT, NEW_TOKENS, LENGTH, WINDOW = 8, 4, 48, 32, 3, 21
-LONG = 8192
+LONG, SLOTS = 8192, 24
 LAYERS = {"target": 3, "drafter": 1}
 STRATEGIES = {"autoregressive": autoregressive(), "speculative": speculative(LENGTH)}
 
@@ -117,6 +119,31 @@ def test_rounds_behind_a_long_prompt_copy_no_cache(topology: Topology, kind: str
     assert memory.temporaries < LONG * LONG
     moved = [copy for copy in found.copies if copy.in_loop and len(copy.dims) == 4]
     assert not [copy for copy in moved if slots & {*copy.dims}]
+
+
+@pytest.mark.parametrize("kind", ["t5", "llama"])
+def test_programs_of_slots_take_the_place_of_their_state(topology: Topology, kind: str) -> None:
+    """A plan has one line for each; a refill copies no cache of all slots."""
+    models: dict[str, LanguageModel] = {k: MODELS[kind](n) for k, n in LAYERS.items()}
+    config = decode_config(
+        dtype="bfloat16", max_prompt_tokens=PROMPT, max_new_tokens=NEW_TOKENS, batching="filled",
+        batch_size=SLOTS, mesh={"data": 1, "model": WAYS}, strategies={"any": {"drafter": "none"}},
+    )  # fmt: skip
+    planned = dataclasses.replace(plan_of_models(config, **models), strategies=STRATEGIES)
+    mesh = topology.mesh(config.mesh.to_dict())
+    entry = compile_strategy(planned, "speculative", mesh, show_plan(planned), topology)
+    others = entry["programs"]
+    for one in (entry, others["fill"]):
+        assert one["memory"]["outputs"] - one["memory"]["aliased"] < 0.01 * one["memory"]["outputs"]
+    assert others["take"]["memory"]["temporaries"] < 0.1 * entry["memory"]["outputs"]
+    assert all(one["fits"] for one in (entry, *others.values()))
+    lines = table({"speculative": entry | {"speedup": None}}).splitlines()
+    assert [line.split("  ")[0] for line in lines[2:]] == [
+        "speculative", "speculative: fill", "speculative: take"
+    ]  # fmt: skip
+    filling = lowered_filling(planned, "speculative", mesh)[1]["fill"].compile()
+    found = audit_program(filling.as_text(), rounds=False)
+    assert not [copy for copy in found.copies if len(copy.dims) == 4 and SLOTS in copy.dims]
 
 
 @pytest.mark.parametrize("kind", ["t5", "llama"])

@@ -8,27 +8,33 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from specjax.accelerators.chips import GIB
 from specjax.accelerators.predict import Round, Share, build_round, free_tokens, speedup
 from specjax.accelerators.program import Audit, WeightReads, audit_program, measure_memory
 from specjax.accelerators.topology import Topology, describe_topology
+from specjax.contracts.rows import ROUNDS
 from specjax.decoding.state import Decoder
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.fields import checkpoint_dtype
 from specjax.experiments.config.footprint import ModelPlan, expert_itemsize
 from specjax.experiments.config.placement import get_part, get_ways
+from specjax.experiments.config.schema import FILLED
 from specjax.experiments.config.topology import memory_refusal, show_topology
 from specjax.experiments.decode.acceptance import acceptances
 from specjax.experiments.decode.planning import Plan
-from specjax.experiments.decode.programs import lowered_decode
+from specjax.experiments.decode.programs import lowered_decode, lowered_filling
 from specjax.experiments.decode.results import find_baseline
 from specjax.measuring.walltime import can_be_priced
 from specjax.parallel.mesh import axis_sizes
 from specjax.reporting.table import align_columns, cell
 from specjax.theory.speculative import expected_tokens
 
-COLUMNS: tuple[tuple[str, tuple[str, ...], float, str], ...] = (
+Column = tuple[str, tuple[str, ...], float, str]
+"""Heading, path in a strategy's entry of plan.json, unit (0: not a number), format."""
+
+COLUMNS: tuple[Column, ...] = (
     ("args GiB", ("memory", "arguments"), GIB, ".2f"),
     ("temp GiB", ("memory", "temporaries"), GIB, ".2f"),
     ("fits", ("fits",), 0, "s"),
@@ -43,7 +49,9 @@ COLUMNS: tuple[tuple[str, tuple[str, ...], float, str], ...] = (
     ("tokens", ("tokens_per_round",), 1, ".2f"),
     ("speedup", ("speedup",), 1, ".2f"),
 )
-"""Heading, path in a strategy's entry of plan.json, unit (0: not a number), format."""
+
+ALIASED: Column = ("aliased GiB", ("memory", "aliased"), GIB, ".2f")
+"""What a program writes in place of its arguments, as those of slots do."""
 
 
 def plan_on_topology(plan: Plan, plans: Mapping[str, ModelPlan]) -> dict[str, Any]:
@@ -60,8 +68,7 @@ def plan_on_topology(plan: Plan, plans: Mapping[str, ModelPlan]) -> dict[str, An
     entries: dict[str, dict[str, Any]] = {}
     for name in strategies:
         print(f"compiling {name}", flush=True)
-        decoder, lowered = lowered_decode(plan, name, mesh)
-        entries[name] = compiled_entry(plan, decoder, lowered, plans, topology)
+        entries[name] = compile_strategy(plan, name, mesh, plans, topology)
     for name, entry in entries.items():
         entry |= prediction(name, entries, strategies, rates)
     print(table(entries))
@@ -75,21 +82,63 @@ def plan_on_topology(plan: Plan, plans: Mapping[str, ModelPlan]) -> dict[str, An
     }
 
 
-def compiled_entry(
+def compile_strategy(
+    plan: Plan, name: str, mesh: Mesh, plans: Mapping[str, ModelPlan], topology: Topology
+) -> dict[str, Any]:
+    """The compiler's report of a strategy's decode.
+
+    Of slots that are refilled it is that of their rounds, with their other `programs` in it.
+    """
+    if plan.config.batching != FILLED:
+        decoder, lowered = lowered_decode(plan, name, mesh)
+        return decode_entry(plan, decoder, lowered, plans, topology)
+    try:
+        decoder, programs = lowered_filling(plan, name, mesh)
+    except jax.errors.JaxRuntimeError as error:
+        return memory_refusal(error)
+    entry = decode_entry(plan, decoder, programs.pop(ROUNDS), plans, topology)
+    others = {
+        part: program_entry(decoder, lowered, plans, topology, rounds=False)[0]
+        for part, lowered in programs.items()
+    }
+    return entry | {"programs": others}
+
+
+def decode_entry(
     plan: Plan,
     decoder: Decoder,
     lowered: jax.stages.Lowered,
     plans: Mapping[str, ModelPlan],
     topology: Topology,
 ) -> dict[str, Any]:
-    """The compiler's report of a strategy: memory, copies, collectives, a round's reads."""
+    """The report of a program with rounds: that of any program, and a round's reads."""
+    entry, audit = program_entry(decoder, lowered, plans, topology, rounds=True)
+    if audit is None:
+        return entry
+    return entry | {
+        "loops_in_a_round": audit.loops,
+        "weights": {tree: dataclasses.asdict(reads) for tree, reads in audit.weights.items()},
+        "round": round_entry(plan, decoder, audit, plans, topology),
+    }
+
+
+def program_entry(
+    decoder: Decoder,
+    lowered: jax.stages.Lowered,
+    plans: Mapping[str, ModelPlan],
+    topology: Topology,
+    *,
+    rounds: bool,
+) -> tuple[dict[str, Any], Audit | None]:
+    """The report of a program, memory, copies and collectives, and its audit if it fits."""
     start = time.perf_counter()
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        return memory_refusal(error)
+        return memory_refusal(error), None
     seconds = time.perf_counter() - start
-    memory, audit = measure_memory(compiled), audit_program(compiled.as_text() or "")
+    memory = measure_memory(compiled)
+    audit = audit_program(compiled.as_text() or "", rounds=rounds)
     other_bytes = sum(p.parameter_bytes for n, p in plans.items() if n not in decoder.used)
     return {
         "memory": dataclasses.asdict(memory) | {"other_models": other_bytes},
@@ -97,14 +146,11 @@ def compiled_entry(
         "compile_seconds": seconds,
         "copied": {
             "before": audit.count_copied_bytes(False),
-            "round": audit.count_copied_bytes(True),
+            "round": audit.count_copied_bytes(True) if rounds else None,
         },
         "collectives": audit.collectives,
-        "loops_in_a_round": audit.loops,
         "float32_products": audit.wide_products,
-        "weights": {tree: dataclasses.asdict(reads) for tree, reads in audit.weights.items()},
-        "round": round_entry(plan, decoder, audit, plans, topology),
-    }
+    }, audit
 
 
 def round_entry(
@@ -173,12 +219,18 @@ def prediction(
 
 
 def table(entries: Mapping[str, Mapping[str, Any]]) -> str:
-    """One line per strategy; figures of one device."""
+    """One line per strategy, and one for each of its other programs; figures of one device."""
+    lines, columns = [], list(COLUMNS)
+    for name, entry in entries.items():
+        others = entry.get("programs", {})
+        lines += [(name, entry), *((f"{name}: {part}", one) for part, one in others.items())]
+    if len(lines) > len(entries):
+        columns.insert(2, ALIASED)
     rows = [
-        [name, *(_format_entry(entry, path, unit, form) for _, path, unit, form in COLUMNS)]
-        for name, entry in entries.items()
+        [name, *(_format_entry(entry, path, unit, form) for _, path, unit, form in columns)]
+        for name, entry in lines
     ]
-    return align_columns(["strategy", *(title for title, *_ in COLUMNS)], rows)
+    return align_columns(["strategy", *(title for title, *_ in columns)], rows)
 
 
 def _format_entry(entry: Mapping[str, Any], path: tuple[str, ...], unit: float, form: str) -> str:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from specjax.accelerators.chips import GIB
+from specjax.batching.slots import count_together
 from specjax.contracts.fields import CORPUS, HEADS
 from specjax.data import corpus
 from specjax.decoding.loop import generate
@@ -28,11 +29,12 @@ from specjax.experiments.config.footprint import ModelPlan, abstract_prompt
 from specjax.experiments.config.generation import NOTHING, PlannedSettings, plan_settings
 from specjax.experiments.config.memory import plan_models
 from specjax.experiments.config.placement import get_ways, whole_words
+from specjax.experiments.config.schema import FILLED
 from specjax.experiments.decode.strategies import common_width, describe_cuts, select_specs
 from specjax.experiments.pairs import describe_pair
 from specjax.hf import heads
 from specjax.pair import Pair
-from specjax.parallel.mesh import AXES, axis_sizes
+from specjax.parallel.mesh import AXES, DATA, axis_sizes
 from specjax.parallel.sharding import Layout
 from specjax.runtime.errors import UserError
 from specjax.training.ngram import shapes as table_shapes
@@ -136,8 +138,12 @@ def show(
     """Prints the plan."""
     count = math.prod(mesh.values())
     print(f"mesh: data {mesh['data']} x model {mesh['model']} = {count} device(s)")
+    rows = f"batch {config.batch_size}"
+    if config.batching == FILLED:
+        together = count_together(mesh[DATA], config.batch_size)
+        rows = f"{config.batch_size} slots that take {together} prompt(s) at a time"
     print(
-        f"batch {config.batch_size}, prompts up to {config.max_prompt_tokens} tokens, up to"
+        f"{rows}, prompts up to {config.max_prompt_tokens} tokens, up to"
         f" {config.max_new_tokens} new ones, {config.dtype}"
     )
     print(f"{'model':14}{'checkpoint':34}{'parameters':>16}{'weights GiB':>13}{'cache GiB':>11}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -9,7 +10,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from specjax.batching.slots import count_together
-from specjax.decoding.filling import Rows, advance_until, fill, make_slots
+from specjax.contracts.rows import ROUNDS
+from specjax.decoding.filling import Rows, advance_until, fill, make_slots, take
 from specjax.decoding.loop import generate
 from specjax.decoding.state import Decoder
 from specjax.experiments.config.placement import get_ways
@@ -27,18 +29,21 @@ def lowered_decode(plan: Plan, name: str, mesh: Mesh) -> tuple[Decoder, jax.stag
     return decoder, generate.lower(decoder, *arguments)
 
 
-def lowered_filling(plan: Plan, name: str, mesh: Mesh) -> dict[str, jax.stages.Lowered]:
-    """The traced programs of a batch that is refilled: `fill` for a few prompts, and `rounds`.
+def lowered_filling(
+    plan: Plan, name: str, mesh: Mesh
+) -> tuple[Decoder, dict[str, jax.stages.Lowered]]:
+    """The decoder, and the traced programs of slots that are refilled with the longest prompts.
+
+    By name: `fill` reads a few prompts, `rounds` decodes, and `take` copies rows that have ended.
 
     Raises:
       UserError: when the strategy does not fit the models.
     """
-    decoder, (params, *read, options) = _place(plan, name, mesh)
     slots = plan.config.batch_size
-    together = count_together(decoder, slots)
-    few: list[Any] = [jax.ShapeDtypeStruct((together, *x.shape[1:]), x.dtype) for x in read]
-    prompt, length, keys, limit = few
-    rows, number = Rows(prompt, length, keys, limit, options), jax.ShapeDtypeStruct((), jnp.int32)
+    decoder, (params, *_) = _place(plan, name, mesh)
+    together = count_together(decoder.row_ways, slots)
+    _, (_, *few) = _place(_with_batch_size(plan, together), name, mesh)
+    rows, number = Rows(*few), jax.ShapeDtypeStruct((), jnp.int32)
     begin = make_slots.lower(decoder, params, rows, slots)
     # Only the compiled program says where its outputs lie.
     where = begin.compile().output_shardings
@@ -47,11 +52,18 @@ def lowered_filling(plan: Plan, name: str, mesh: Mesh) -> dict[str, jax.stages.L
         begin.out_info,
         where,
     )
-    given, free = (decoder, params, state), jax.ShapeDtypeStruct((together,), jnp.int32)
-    return {
-        "fill": fill.lower(*given, rows, free),
-        "rounds": advance_until.lower(*given, number, number),
+    given, places = (decoder, params, state), jax.ShapeDtypeStruct((together,), jnp.int32)
+    return decoder, {
+        "fill": fill.lower(*given, rows, places),
+        ROUNDS: advance_until.lower(*given, number, number),
+        "take": take.lower(decoder, state, places),
     }
+
+
+def _with_batch_size(plan: Plan, size: int) -> Plan:
+    config = plan.config.copy_and_resolve_references()
+    config.batch_size = size
+    return dataclasses.replace(plan, config=config)
 
 
 def _place(plan: Plan, name: str, mesh: Mesh) -> tuple[Decoder, tuple[Any, ...]]:
