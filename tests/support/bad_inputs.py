@@ -521,6 +521,7 @@ _OTHERS: dict[str, dict[str, tuple[str, ...]]] = {
         "only=a": ("only",),
     },
     "beams": {
+        "batching=filled": ("config.batching", "'filled'", "'static' for beams"),
         "strategies.beams.early_stopping=soon": ("early_stopping", "soon"),
         "strategies.beams.length_penalty=11": ("length_penalty", "11"),
         "strategies.beams.sequences=5": ("strategies.beams", "sequences", "beams, 4"),

@@ -25,6 +25,7 @@ from specjax.experiments.beams.results import SearchOutput, figures, output_rows
 from specjax.experiments.config.fields import check_strategies, model_names
 from specjax.experiments.config.generation import plan_settings
 from specjax.experiments.config.memory import check_beam_memory
+from specjax.experiments.config.schema import STATIC
 from specjax.experiments.decode.data import Data, check_chat, load_data
 from specjax.experiments.decode.prompts import make_prompts
 from specjax.experiments.decode.tables import load_tables, reads_rest
@@ -141,6 +142,11 @@ def check(config: ConfigDict) -> dict[str, BeamStrategy]:
     """
     check_strategies(config)
     check_chat(config)
+    if config.batching != STATIC:
+        raise UserError(
+            f"config.batching is {config.batching!r}; it must be {STATIC!r} for beams, which are"
+            " decoded in batches that are not refilled"
+        )
     models = model_names(config)
     strategies = {name: from_config(name, spec) for name, spec in config.strategies.items()}
     for name, strategy in strategies.items():

@@ -90,6 +90,7 @@ class Engagement(Chat, ComparedTexts):
 class Beams(Chat, TimedTexts, Counts, Languages, Models):
     """Beam searches side by side; the first one without drafts is the baseline."""
 
+    batching: str = choice(BATCHING, STATIC, help="static: slots that are refilled have no beams")
     strategies: dict[str, Any] = strategies_field("searches: name -> drafter, beams, ...")
     bucket: int = bucket_field(8)
     seed: Any = remove_field()
