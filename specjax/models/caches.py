@@ -57,7 +57,7 @@ def make_prompt_cache(
     size, ring = compute_cache_size(capacity, window, ahead)
     if ring:
         nothing = Ring(*(jnp.zeros((*x.shape[:2], size, x.shape[3]), x.dtype) for x in new))
-        return _fill(nothing, new, jnp.zeros_like(length), length)
+        return _fill_ring(nothing, new, jnp.zeros_like(length), length)
     room = ((0, 0), (0, 0), (0, capacity - new[0].shape[2]), (0, 0))
     return jnp.pad(new[0], room), jnp.pad(new[1], room)
 
@@ -65,11 +65,13 @@ def make_prompt_cache(
 def get_held_slots(own: KeysValues, end: Int[Array, " B"]) -> Int[Array, " C"] | Int[Array, "B C"]:
     """Returns the slot at each index of a cache, [C] or [B, C], after `end` [B] fed slots."""
     size = own[0].shape[2]
-    index = jnp.arange(size)
-    if not isinstance(own, Ring):
-        return index
+    return list_ring_slots(size, end) if isinstance(own, Ring) else jnp.arange(size)
+
+
+def list_ring_slots(size: int, end: Int[Array, " B"]) -> Int[Array, "B {size}"]:
+    """Returns the slot at each index of a ring of `size` after `end` [B] fed slots."""
     last = end[:, None] - 1
-    slot = last - jnp.mod(last - index, size)
+    slot = last - jnp.mod(last - jnp.arange(size), size)
     return jnp.where(slot < 0, NEVER, slot)
 
 
@@ -113,20 +115,27 @@ def read_on(
         own = update_cache(own, new, start)
         return own, own
     keys, values = (jnp.concatenate(pair, axis=2) for pair in zip(new, own, strict=True))
-    return (keys, values), _fill(own, new, start, length)
+    return (keys, values), _fill_ring(own, new, start, length)
 
 
-def _fill(own: Ring, new: KeysValues, start: Int[Array, " B"], length: Int[Array, " B"]) -> Ring:
+def _fill_ring(
+    own: Ring, new: KeysValues, start: Int[Array, " B"], length: Int[Array, " B"]
+) -> Ring:
     """Writes the last tokens of `new` that are not padding to the ring."""
-    fed = new[0].shape[2]
-    slot = get_held_slots(own, jnp.minimum(start + fed, length))
-    is_new = (slot >= start[:, None])[:, None, :, None]
-    index = jnp.clip(slot - start[:, None], 0, fed - 1)[:, None, :, None]
+    slots = get_held_slots(own, jnp.minimum(start + new[0].shape[2], length))
+    return Ring(fill(own.keys, new[0], slots, start), fill(own.values, new[1], slots, start))
 
-    def one(cache: jax.Array, new: jax.Array) -> jax.Array:
-        return jnp.where(is_new, jnp.take_along_axis(new, index, axis=2), cache)
 
-    return Ring(one(own.keys, new[0]), one(own.values, new[1]))
+def fill(
+    cache: Float[Array, "B H C d"],
+    new: Float[Array, "B H T d"],
+    slots: Int[Array, "B C"],
+    start: Int[Array, " B"],
+) -> Float[Array, "B H C d"]:
+    """Replaces what a ring holds of `slots` [B, C] from `start` [B] on by new [B, H, T, d]."""
+    is_new = (slots >= start[:, None])[:, None, :, None]
+    index = jnp.clip(slots - start[:, None], 0, new.shape[2] - 1)[:, None, :, None]
+    return jnp.where(is_new, jnp.take_along_axis(new, index, axis=2), cache)
 
 
 def _get_indices(own: KeysValues, slots: Int[Array, "B N"]) -> Int[Array, "B N"]:

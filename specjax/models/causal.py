@@ -35,6 +35,12 @@ from specjax.models.layers import (
 from specjax.models.linen import LinenModel
 from specjax.models.positions import compute_angles
 from specjax.models.prefill import read_in_chunks
+from specjax.models.recurrent_caches import (
+    Entries,
+    LayerCache,
+    make_empty_recurrent_cache,
+    make_prompt_recurrent_cache,
+)
 from specjax.models.windows import make_chunk_mask, make_layer_masks, make_step_mask
 
 
@@ -54,7 +60,7 @@ class CausalModule(nn.Module):
         if c.rope is None:
             shape = (c.max_positions + c.position_offset, c.d_model)
             self.position_embedding = self.param("position_embedding", init, shape, jnp.float32)
-        each = c.layer_ropes, c.layer_mixtures, c.layer_query_scales
+        each = c.layer_ropes, c.layer_mixtures, c.layer_query_scales, c.layer_recurrences
         self.layers = [Layer(c, *own) for own in zip(*each, strict=True)]
         if c.final_norm:
             self.final_norm = make_norm(c)
@@ -81,9 +87,20 @@ class CausalModule(nn.Module):
         """Computes each layer's rotation angles."""
         return compute_angles(self.config.layer_ropes, position, length)
 
-    def make_masks(self, own: Sequence[Any], mask: Callable[[Any, int], AnyBias]) -> list[AnyBias]:
-        """Builds each layer's mask from its cache and window."""
-        return make_layer_masks(self.config.layer_windows, own, mask)
+    def make_masks(
+        self,
+        own: Sequence[Any],
+        mask: Callable[[Any, int], AnyBias],
+        paths: jax.Array | None = None,
+    ) -> list[Any]:
+        """Builds each layer's mask from its cache and window; recurrent layers have `paths`."""
+        c = self.config
+        attending = [i for i, kind in enumerate(c.layer_recurrences) if kind is None]
+        windows, caches = ([each[i] for i in attending] for each in (c.layer_windows, own))
+        masks: list[Any] = [paths] * c.num_layers
+        for i, made in zip(attending, make_layer_masks(windows, caches, mask), strict=True):
+            masks[i] = made
+        return masks
 
     def compute_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
         """Computes float32 logits [..., V] of residual states [..., D]."""
@@ -104,7 +121,7 @@ class CausalModule(nn.Module):
 
     def run(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
-    ) -> tuple[list[jax.Array], list[KeysValues]]:
+    ) -> tuple[list[jax.Array], list[KeysValues | Entries]]:
         """Runs whole rows [B, T] of `length` [B]; returns states, keys and values by layer.
 
         Padding follows the tokens, where the causal mask hides it.
@@ -131,7 +148,7 @@ class CausalModule(nn.Module):
 
     def read(
         self, tokens: jax.Array, length: jax.Array, features: tuple[int, ...]
-    ) -> tuple[list[KeysValues], jax.Array, tuple[jax.Array, ...]]:
+    ) -> tuple[list[KeysValues | Entries], jax.Array, tuple[jax.Array, ...]]:
         """Reads prompts [B, T]; returns keys and values, embeddings [B, D], and `features`."""
         states, made = self.run(tokens, length)
         last = jnp.take_along_axis(states[-1], (length - 1)[:, None, None], axis=1)[:, 0]
@@ -141,11 +158,11 @@ class CausalModule(nn.Module):
     def read_on(
         self,
         tokens: jax.Array,
-        own: list[KeysValues],
+        own: list[LayerCache],
         start: jax.Array,
         length: jax.Array,
         features: tuple[int, ...],
-    ) -> tuple[list[KeysValues], jax.Array, tuple[jax.Array, ...]]:
+    ) -> tuple[list[LayerCache], jax.Array, tuple[jax.Array, ...]]:
         """Reads prompt tokens [B, T] after the first `start` [B], whose caches are `own`.
 
         The embedding is that of the prompt's last token if it is in this chunk, else arbitrary.
@@ -175,7 +192,7 @@ class CausalModule(nn.Module):
         tree: Tree | None,
         layers: tuple[int, int],
         features: tuple[int, ...],
-    ) -> tuple[jax.Array, jax.Array, list[KeysValues], tuple[jax.Array, ...]]:
+    ) -> tuple[jax.Array, jax.Array, list[LayerCache], tuple[jax.Array, ...]]:
         """Runs `layers` (from, to) on tokens; returns logits, states, caches and features.
 
         Features are the states after the decoder layers `features` (1-based).
@@ -184,7 +201,9 @@ class CausalModule(nn.Module):
         fed = tokens.shape[1]
         position = start[:, None] + jnp.arange(fed) if tree is None else tree[0][:, -fed:]
         masks = self.make_masks(
-            own, lambda one, window: make_step_mask(one, window, start, fed, tree)
+            own,
+            lambda one, window: make_step_mask(one, window, start, fed, tree),
+            None if tree is None else tree[1],
         )
         angles = self.compute_layer_angles(position, position + 1)
         x = self.embed(tokens, position) if resume is None else resume
@@ -196,8 +215,8 @@ class CausalModule(nn.Module):
         return self.compute_logits(wanted), x, own, tuple(taken[number] for number in features)
 
     def propagate(
-        self, x: jax.Array, own: list[KeysValues], start: jax.Array, layers: tuple[int, int]
-    ) -> list[KeysValues]:
+        self, x: jax.Array, own: list[LayerCache], start: jax.Array, layers: tuple[int, int]
+    ) -> list[LayerCache]:
         """Writes keys and values of states x [B, T, D] to the caches of `layers` (from, to)."""
         position = start[:, None] + jnp.arange(x.shape[1])
         angles = self.compute_layer_angles(position, position + 1)
@@ -281,18 +300,28 @@ class Causal(LinenModel):
         prompt = prompt[:, :longest]
         step = prompt, prompt_length
         if prompt.shape[1] > WHOLE_PROMPT:
-            shape = prompt.shape[0], c.num_kv_heads, capacity, c.d_head
-            like = jax.ShapeDtypeStruct(shape, c.dtype)
-            own = [make_empty_cache(like, window, ahead) for window in c.layer_windows]
+            own = self._make_empty_caches(len(prompt), capacity, ahead)
             own, embedding, taken = read_in_chunks(self.module, params, *step, own, features)
         else:
             made, embedding, taken = apply(self.module, "read", params, *step, features=features)
             own = [
-                make_prompt_cache(new, prompt_length, capacity, window, ahead)
-                for new, window in zip(made, c.layer_windows, strict=True)
+                _make_prompt_cache(new, prompt_length, capacity, reach, ahead)
+                for new, reach in zip(made, c.layer_reaches, strict=True)
             ]
         taken = tuple(pad_positions(states, width) for states in taken)
         return Cache({"own": own}, prompt_length - 1), PromptReading(embedding, None, taken)
+
+    def _make_empty_caches(self, rows: int, capacity: int, ahead: int | None) -> list[LayerCache]:
+        c = self.config
+        like = jax.ShapeDtypeStruct((rows, c.num_kv_heads, capacity, c.d_head), c.dtype)
+        return [
+            make_empty_cache(like, reach, ahead)
+            if kind is None
+            else make_empty_recurrent_cache(
+                kind.make_entries(rows, c.dtype), capacity, reach, ahead
+            )
+            for kind, reach in zip(c.layer_recurrences, c.layer_reaches, strict=True)
+        ]
 
     def read_part(
         self,
@@ -313,3 +342,12 @@ class Causal(LinenModel):
         given = tokens, cache.data["own"], start, prompt_length
         own, embedding, taken = apply(self.module, "read_on", params, *given, features=features)
         return Cache({"own": own}, prompt_length - 1), PromptReading(embedding, None, taken)
+
+
+def _make_prompt_cache(
+    new: KeysValues | Entries, length: jax.Array, capacity: int, reach: int, ahead: int | None
+) -> LayerCache:
+    """Creates a layer's cache with what prompts [B, P] of `length` [B] add to it."""
+    if isinstance(new, Entries):
+        return make_prompt_recurrent_cache(new, length, capacity, reach, ahead)
+    return make_prompt_cache(new, length, capacity, reach, ahead)

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models.attention import AnyBias, attention
-from specjax.models.caches import KeysValues, read_on, update_cache
+from specjax.models.caches import read_on, update_cache
 from specjax.models.experts import Experts, Mixture
+from specjax.models.gated_delta import GatedDelta, GatedDeltaNet
 from specjax.models.layers import (
     Dense,
     FeedForward,
@@ -21,6 +22,7 @@ from specjax.models.layers import (
     split_heads,
 )
 from specjax.models.positions import Rope, rotate
+from specjax.models.recurrent_caches import Entries, LayerCache, RecurrentCache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +44,7 @@ class CausalConfig:
     ] = ()  # of each layer, None: not rotated; empty: `rope` in all layers
     position_offset: int = 0  # unused rows before the first learned position
     mixtures: tuple[Mixture | None, ...] = ()  # experts of each layer; None, or empty: none
+    recurrences: tuple[GatedDelta | None, ...] = ()  # of each layer; None, or empty: attention
     activation: str = "silu"
     gated: bool = True
     rms_norm: bool = True  # False: layer norm with bias
@@ -55,6 +58,7 @@ class CausalConfig:
     ff_bias: bool = False
     qk_norm: bool = False  # root-mean-square norm of each query and key head
     wide_qk_norm: bool = False  # norm of all heads as one vector (OLMo 2)
+    gated_attention: bool = False  # a sigmoid gates the heads' outputs (Qwen3-Next)
     query_scale: float | None = None  # None: d_head ** -0.5
     query_scales: tuple[float, ...] = ()  # of each layer; empty: `query_scale` in all layers
     attention_cap: float = 0.0  # soft cap of scores; 0: off
@@ -96,6 +100,16 @@ class CausalConfig:
     def layer_mixtures(self) -> tuple[Mixture | None, ...]:
         return self.mixtures or (None,) * self.num_layers
 
+    @property
+    def layer_recurrences(self) -> tuple[GatedDelta | None, ...]:
+        return self.recurrences or (None,) * self.num_layers
+
+    @property
+    def layer_reaches(self) -> tuple[int, ...]:
+        """Slots that each layer's tokens read besides a state, 0: all."""
+        both = zip(self.layer_windows, self.layer_recurrences, strict=True)
+        return tuple(kind.reach if kind else window for window, kind in both)
+
 
 def make_norm(config: CausalConfig) -> nn.Module:
     """Creates the norm of residual states."""
@@ -118,6 +132,8 @@ class Attention(nn.Module):
         if c.qk_norm or c.wide_qk_norm:
             self.q_norm = RMSNorm(c.eps, c.unit_offset)
             self.k_norm = RMSNorm(c.eps, c.unit_offset)
+        if c.gated_attention:
+            self.gate = Dense(c.num_heads * c.d_head, c.dtype, bias=c.qkv_bias)
 
     def queries_keys_values(
         self, x: jax.Array, angles: jax.Array | None
@@ -139,8 +155,20 @@ class Attention(nn.Module):
             q, k = rotate(q, angles, scale), rotate(k, angles, scale)
         return q * self.query_scale, k, split_heads(self.v(x), c.num_kv_heads)
 
-    def __call__(self, q: jax.Array, k: jax.Array, v: jax.Array, mask: AnyBias) -> jax.Array:
-        return self.o(merge_heads(attention(q, k, v, mask, self.config.attention_cap)))
+    def __call__(
+        self,
+        q: jax.Array,
+        k: jax.Array,
+        v: jax.Array,
+        mask: AnyBias,
+        x: jax.Array | None = None,
+    ) -> jax.Array:
+        """Attends to keys and values; gated attention reads the queries' states x [B, T, D] too."""
+        mixed = merge_heads(attention(q, k, v, mask, self.config.attention_cap))
+        if self.config.gated_attention:
+            assert x is not None
+            mixed = mixed * jax.nn.sigmoid(self.gate(x))
+        return self.o(mixed)
 
 
 class Layer(nn.Module):
@@ -148,6 +176,7 @@ class Layer(nn.Module):
     rope: Rope | None
     mixture: Mixture | None
     query_scale: float
+    recurrence: GatedDelta | None = None  # in place of attention
 
     def setup(self) -> None:
         c = self.config
@@ -155,7 +184,11 @@ class Layer(nn.Module):
             self.attention_norm, self.ff_norm = make_norm(c), make_norm(c)
         if c.post_norm:
             self.attention_post_norm, self.ff_post_norm = make_norm(c), make_norm(c)
-        self.attention = Attention(c, self.rope, self.query_scale)
+        if self.recurrence is None:
+            self.attention = Attention(c, self.rope, self.query_scale)
+        else:
+            made = self.recurrence, c.d_model, c.activation, c.eps, c.dtype
+            self.recurrent = GatedDeltaNet(*made)
         if self.mixture is None:
             self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
         else:
@@ -165,17 +198,22 @@ class Layer(nn.Module):
     def __call__(
         self,
         x: jax.Array,
-        own: KeysValues | None,
+        own: LayerCache | None,
         start: jax.Array | None,
         angles: jax.Array | None,
-        mask: AnyBias,
+        mask: Any,
         deterministic: bool = True,
         length: jax.Array | None = None,
-    ) -> tuple[jax.Array, KeysValues]:
+    ) -> tuple[jax.Array, Any]:
         """Runs the layer on x [B, T, D]; without a cache `own` the T tokens attend to each other.
 
-        With `length` [B] the tokens are a chunk of prompts of that length.
+        With `length` [B] the tokens are a chunk of prompts of that length. The `mask` of a
+        recurrent layer are the paths [B, T, N] of a tree's tokens; None: a chain.
         """
+        if self.recurrence is not None:
+            h, made = self.recur(x, own, start, mask, length)
+            return self.add_mixed(x, h, deterministic), made
+        assert not isinstance(own, RecurrentCache)
         q, k, v = self.queries_keys_values(x, angles)
         new = k, v
         if own is None or start is None:
@@ -185,6 +223,26 @@ class Layer(nn.Module):
         else:
             visible = kept = update_cache(own, new, start)
         return self.add_sublayers(x, q, *visible, mask, deterministic), kept
+
+    def recur(
+        self,
+        x: jax.Array,
+        own: LayerCache | None,
+        start: jax.Array | None,
+        visible: jax.Array | None,
+        length: jax.Array | None,
+    ) -> tuple[jax.Array, Entries | RecurrentCache]:
+        """Mixes the residual stream x [B, T, D] by the recurrence; returns its cache or entries."""
+        h = self.normalize(x)
+        if not isinstance(own, RecurrentCache) or start is None:
+            return self.recurrent(h)
+        if length is not None:
+            return self.recurrent.read_on(h, own, start, length)
+        return self.recurrent.extend(h, own, start, visible)
+
+    def normalize(self, x: jax.Array) -> jax.Array:
+        """Computes the input of attention or recurrence from the residual stream x [B, T, D]."""
+        return self.attention_norm(x) if self.config.pre_norm else x
 
     def add_sublayers(
         self,
@@ -196,7 +254,10 @@ class Layer(nn.Module):
         deterministic: bool = True,
     ) -> jax.Array:
         """x [B, T, D] with attention to keys and values [B, G, C, d], and feed-forward, added."""
-        h = self.attention(q, k, v, mask)
+        return self.add_mixed(x, self.attention(q, k, v, mask, self.normalize(x)), deterministic)
+
+    def add_mixed(self, x: jax.Array, h: jax.Array, deterministic: bool = True) -> jax.Array:
+        """x [B, T, D] with the output h of attention or recurrence, and feed-forward, added."""
         h = self.attention_post_norm(h) if self.config.post_norm else h
         attended = x + self.drop(h, deterministic=deterministic)
         attended = self.attention_norm(attended) if self.config.residual_norm else attended
@@ -210,12 +271,13 @@ class Layer(nn.Module):
         self, x: jax.Array, angles: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Computes queries, keys and values of the residual stream x [B, T, D]."""
-        h = self.attention_norm(x) if self.config.pre_norm else x
-        return self.attention.queries_keys_values(h, angles)
+        return self.attention.queries_keys_values(self.normalize(x), angles)
 
     def write_cache(
-        self, x: jax.Array, own: KeysValues, start: jax.Array, angles: jax.Array | None
-    ) -> KeysValues:
-        """Writes keys and values of x [B, T, D] to the cache `own` from slot `start`."""
+        self, x: jax.Array, own: LayerCache, start: jax.Array, angles: jax.Array | None
+    ) -> LayerCache:
+        """Writes what x [B, T, D] adds to the cache `own` from slot `start`."""
+        if isinstance(own, RecurrentCache):
+            return self.recurrent.extend(self.normalize(x), own, start)[1]
         _, k, v = self.queries_keys_values(x, angles)
         return update_cache(own, (k, v), start)

@@ -13,6 +13,7 @@ from specjax.models.base import Cache, Output, Params, PromptReading, Resume
 from specjax.models.caches import move_slots
 from specjax.models.info import ModelInfo
 from specjax.models.layers import apply, call
+from specjax.models.recurrent_caches import LayerCache, RecurrentCache, move_entries
 
 
 class LinenModel:
@@ -87,7 +88,7 @@ class LinenModel:
         return Output(logits, hidden, taken), Cache(data, cache.length + tokens.shape[1])
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
-        own = [move_slots(pair, cache.length, path) for pair in cache.data["own"]]
+        own = [_move(one, cache.length, path) for one in cache.data["own"]]
         return Cache({**cache.data, "own": own}, cache.length + count)
 
     def propagate(
@@ -96,6 +97,13 @@ class LinenModel:
         step = (hidden, cache.data["own"], cache.length)
         own = apply(self.module, "propagate", params, *step, layers=layers)
         return cache.replace(data={**cache.data, "own": own})
+
+
+def _move(own: LayerCache, start: jax.Array, path: jax.Array) -> LayerCache:
+    """Moves the slots `start + path` [B, N] of a layer's cache to `start ..`."""
+    if isinstance(own, RecurrentCache):
+        return move_entries(own, start, path)
+    return move_slots(own, start, path)
 
 
 @functools.partial(jax.jit, static_argnames=("model", "method", "exits"), inline=True)

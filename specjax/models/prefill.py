@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 from specjax.models.attention import CHUNK
 from specjax.models.base import Params
-from specjax.models.caches import KeysValues
 from specjax.models.layers import apply
+from specjax.models.recurrent_caches import LayerCache
 
-Reading = tuple[list[KeysValues], jax.Array, tuple[jax.Array, ...]]
+Reading = tuple[list[LayerCache], jax.Array, tuple[jax.Array, ...]]
 """Caches, embeddings [B, D] float32 and the requested features [B, P, D]."""
 
 
@@ -22,7 +22,7 @@ def read_in_chunks(
     params: Params,
     prompt: jax.Array,
     length: jax.Array,
-    own: list[KeysValues],
+    own: list[LayerCache],
     features: tuple[int, ...],
 ) -> Reading:
     """Reads prompts [B, P] of `length` [B] chunk by chunk with `module.read_on`.
@@ -34,7 +34,7 @@ def read_in_chunks(
     chunk = -(-size // count)
     prompt = jnp.pad(prompt, ((0, 0), (0, count * chunk - size)))
 
-    def read_on(begin: jax.Array, own: list[KeysValues]) -> Reading:
+    def read_on(begin: jax.Array, own: list[LayerCache]) -> Reading:
         tokens = jax.lax.dynamic_slice_in_dim(prompt, begin, chunk, axis=1)
         start = jnp.full_like(length, begin)
         return apply(module, "read_on", params, tokens, own, start, length, features=features)

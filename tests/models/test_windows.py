@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from long_texts import sizes
 
-from specjax.models import attention, causal, prefill
 from specjax.models.base import Cache
 from specjax.models.caches import NEVER, Ring, get_held_slots
 from specjax.models.causal import Causal, CausalConfig
@@ -30,19 +28,6 @@ MODEL = Causal(CONFIG)
 LENGTHS = (13, 1, 6, 9)
 BLOCKS = {"WHOLE_SCORES": 24, "LONG_CACHE": 4, "KEYS": 3}
 """Under these a ring of some slots is a long cache, attended to in blocks."""
-
-
-@contextlib.contextmanager
-def sizes(**numbers: int) -> Iterator[None]:
-    """Other numbers for what is long; no program traced under them is left to other tests."""
-    jax.clear_caches()
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (attention, causal, prefill):
-            for name, number in numbers.items():
-                if hasattr(module, name):
-                    patch.setattr(module, name, number)
-        yield
-    jax.clear_caches()
 
 
 @functools.cache

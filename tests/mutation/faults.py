@@ -24,6 +24,7 @@ CONTRACT = "tests/contract"
 DECODING = "tests/decoding"
 RULES = "tests/verification tests/contract"
 MODELS = "tests/models tests/contract/test_stubs.py"
+RECURRENT = "tests/models/test_recurrent_caches.py"
 
 FAULTS = (
     # Acceptance and correction.
@@ -384,7 +385,7 @@ FAULTS = (
     Fault(
         "keys of a tree's path are not moved",
         "models/linen.py",
-        'own = [move_slots(pair, cache.length, path) for pair in cache.data["own"]]',
+        'own = [_move(one, cache.length, path) for one in cache.data["own"]]',
         'own = list(cache.data["own"])',
         CONTRACT,
     ),
@@ -587,8 +588,8 @@ FAULTS = (
     Fault(
         "padding of a prompt overwrites a ring",
         "models/caches.py",
-        "    slot = get_held_slots(own, jnp.minimum(start + fed, length))\n",
-        "    slot = get_held_slots(own, start + fed)\n",
+        "    slots = get_held_slots(own, jnp.minimum(start + new[0].shape[2], length))\n",
+        "    slots = get_held_slots(own, start + new[0].shape[2])\n",
         "tests/models/test_windows.py",
     ),
     Fault(
@@ -1198,5 +1199,62 @@ FAULTS = (
         "if wait or len(given) < self.together:",
         "if len(given) < self.together:",
         "tests/batching/test_streams.py -k stalls",
+    ),
+    # Recurrent layers.
+    Fault(
+        "a state moves on to slots that may be rejected",
+        "models/recurrent_caches.py",
+        "base = jnp.maximum(own.base, start + fed - own.ahead)",
+        "base = jnp.maximum(own.base, start + fed - own.ahead + 1)",
+        RECURRENT,
+    ),
+    Fault(
+        "a state holds the token at its pointer",
+        "models/recurrent_caches.py",
+        "(slots < slot[:, None])",
+        "(slots <= slot[:, None])",
+        RECURRENT,
+    ),
+    Fault(
+        "padding of a prompt enters a state",
+        "models/recurrent_caches.py",
+        "    end = jnp.minimum(start + new.keys.shape[2], length)\n",
+        "    end = start + new.keys.shape[2]\n",
+        RECURRENT,
+    ),
+    Fault(
+        "a convolution reads before the text",
+        "models/recurrent_caches.py",
+        "return jnp.where((slots >= 0)[..., None], found, 0)",
+        "return found",
+        RECURRENT,
+    ),
+    Fault(
+        "updates of a tree's path are not moved",
+        "models/recurrent_caches.py",
+        "return _write(own, take_entries(own, start[:, None] + path), start)",
+        "return own",
+        RECURRENT,
+    ),
+    Fault(
+        "decays of other branches count",
+        "models/recurrence.py",
+        "on_path = jnp.where(visible[:, None], decays[:, :, None], 0.0)",
+        "on_path = jnp.broadcast_to(decays[:, :, None], (*decays.shape[:2], *visible.shape[1:]))",
+        "tests/models/test_recurrence.py",
+    ),
+    Fault(
+        "updates of a tree's earlier nodes are not corrected for",
+        "models/recurrence.py",
+        "known += _multiply(key_scores[..., :before], earlier.values)",
+        "known += 0 * _multiply(key_scores[..., :before], earlier.values)",
+        "tests/models/test_recurrence.py",
+    ),
+    Fault(
+        "a convolution takes the last slots, not the last of the path",
+        "models/short_convolution.py",
+        "later = jax.lax.cumsum(seen, axis=2, reverse=True) - seen",
+        "later = jax.lax.cumsum(jnp.ones_like(seen), axis=2, reverse=True) - 1",
+        "tests/models/test_recurrence.py",
     ),
 )
