@@ -52,6 +52,10 @@ PHI4 = {
     "max_position_embeddings": 256, "original_max_position_embeddings": 64,
     "rope_parameters": LONGROPE | {"partial_rotary_factor": 0.75}, "tie_word_embeddings": True,
 }  # fmt: skip
+DELTA = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6,
+    "linear_value_head_dim": 5,
+}  # fmt: skip
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma": ("gemma", {**LLAMA, "num_key_value_heads": 1}),
     "gemma2": ("gemma2", {**GEMMA, "attn_logit_softcapping": 3.0}),
@@ -97,6 +101,10 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "shared_expert_intermediate_size": 20, "mlp_only_layers": [1], "num_hidden_layers": 3,
         "use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2,
     }),
+    "qwen3_5_text": ("qwen3_5_text", {
+        **LLAMA, **DELTA, "num_hidden_layers": 3, "head_dim": 8, "full_attention_interval": 2,
+        "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5},
+    }),
 }  # fmt: skip
 
 
@@ -112,7 +120,8 @@ def build(family: str, shape: dict[str, Any], seed: int) -> torch.nn.Module:
 @torch.no_grad()
 def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
     """Weights of a scale at which every part of the model moves the logits, themselves O(1)."""
-    offset = 1.0 if "Gemma" in type(model).__name__ else 0.0  # that its norms add to their weights
+    # That norms of the residual stream add to their weights.
+    offset = 1.0 if type(model).__name__.startswith(("Gemma", "Qwen3_5", "Qwen3Next")) else 0.0
     last = LAST_NORMS
     if not getattr(model.config, "do_layer_norm_before", True):
         last = (f"layers.{model.config.num_hidden_layers - 1}.final_layer_norm.weight",)
@@ -120,6 +129,8 @@ def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
         if name.endswith(last):
             # Of either sign, or a tied model repeats the token just read for ever.
             weight.uniform_(-2.0 - offset, 2.0 - offset, generator=generator)
+        elif "linear_attn.norm" in name:
+            weight.uniform_(0.5, 1.5, generator=generator)
         elif "norm" in name or ".ln_" in name:
             weight.uniform_(0.5 - offset, 1.5 - offset, generator=generator)
         elif name.endswith("bias"):

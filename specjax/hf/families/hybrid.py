@@ -1,0 +1,150 @@
+"""Families with recurrent layers: gated delta networks next to gated attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from specjax.contracts.registry import FAMILIES
+from specjax.hf.families import rotary
+from specjax.hf.families.causal import BIAS, FEED_FORWARD, LAYER, Decoder, whole
+from specjax.hf.families.family import Stored, Tensors, nest_modules
+from specjax.hf.families.schema import Field, format_value, number, raw, size
+from specjax.models.causal import CausalConfig
+from specjax.models.gated_delta import GatedDelta
+from specjax.models.positions import Rope
+
+RECURRENT, FULL = "linear_attention", "full_attention"
+
+IMAGE_POSITIONS = ("mrope_section", "mrope_interleaved")
+"""Parts of a rotation by time, height and width, which are the same number in texts."""
+
+DELTA: dict[str, Field] = {
+    "linear_conv_kernel_dim": size(4, least=2),
+    "linear_key_head_dim": size(128),
+    "linear_value_head_dim": size(128),
+    "linear_num_key_heads": size(16),
+    "linear_num_value_heads": size(32),
+}
+"""Fields of gated delta networks."""
+
+SHARES = "attention.q", "attention.gate"
+"""Halves of each head in the projection of queries."""
+
+
+@FAMILIES.register("qwen3_5_text")
+class Qwen35Text(Decoder[CausalConfig]):
+    """The text part of Qwen3.5: gated delta networks in three of four layers, gated attention."""
+
+    schema = Decoder.schema.derive(
+        "qwen3_5_text",
+        **BIAS,
+        **DELTA,
+        layer_types=raw(),
+        full_attention_interval=size(4),
+        partial_rotary_factor=number(0.25),
+    )
+    architecture = "Qwen3_5ForCausalLM"
+    constants: ClassVar[dict[str, Any]] = {
+        "unit_offset": True,
+        "qk_norm": True,
+        "gated_attention": True,
+    }
+    ignored = rf"{Decoder.ignored}|mtp\..*|model\.visual\..*"
+
+    def rope(self, fields: Mapping[str, Any], d_head: int) -> Rope:
+        names = "rope_scaling", "rope_parameters"
+        return rotary.partial_rope_from_hf(
+            {**fields, **{name: _drop_image_positions(fields[name]) for name in names}}, d_head
+        )
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        delta = GatedDelta(
+            key_heads=fields["linear_num_key_heads"],
+            value_heads=fields["linear_num_value_heads"],
+            d_key=fields["linear_key_head_dim"],
+            d_value=fields["linear_value_head_dim"],
+            taps=fields["linear_conv_kernel_dim"],
+        )
+        kinds = tuple(delta if kind == RECURRENT else None for kind in _list_kinds(fields))
+        return super().from_fields(fields, hf) | {"recurrences": kinds}
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        delta = next((delta for delta in config.recurrences if delta), None)
+        fields = super().to_fields(config) | {
+            "layer_types": [RECURRENT if delta else FULL for delta in config.layer_recurrences],
+            "partial_rotary_factor": rotary.share_to_hf(config.rope.width, config.d_head),
+        }
+        if delta is None:
+            return fields
+        return fields | {
+            "linear_conv_kernel_dim": delta.taps,
+            "linear_key_head_dim": delta.d_key,
+            "linear_value_head_dim": delta.d_value,
+            "linear_num_key_heads": delta.key_heads,
+            "linear_num_value_heads": delta.value_heads,
+        }
+
+    def table(self, config: Any) -> Tensors:
+        halves: Tensors = {
+            name: Stored("self_attn.q_proj", part=part, parts=2, groups=config.num_heads)
+            for part, name in enumerate(SHARES)
+        }
+        layer: Tensors = {**LAYER, **halves, **FEED_FORWARD}
+        delta = next((delta for delta in config.recurrences if delta), None)
+        if delta is not None:
+            layer = {**layer, **nest_modules("recurrent", "linear_attn", list_separate(delta))}
+        return whole(layer)
+
+
+def list_separate(delta: GatedDelta) -> Tensors:
+    """Modules of a gated delta network with a fused projection of queries, keys and values."""
+    keys, _, values = delta.widths
+    unit = math.gcd(keys, values)
+    firsts = {"q": 0, "k": keys, "v": 2 * keys}
+    fused = {
+        name: Stored(
+            "in_proj_qkv",
+            part=first // unit,
+            parts=(2 * keys + values) // unit,
+            spans=(values if name == "v" else keys) // unit,
+        )
+        for name, first in firsts.items()
+    }
+    return {
+        **fused,
+        "gate": "in_proj_z",
+        "rate": "in_proj_b",
+        "decay": "in_proj_a",
+        "taps": Stored("conv1d.weight"),
+        "decay_bias": Stored("dt_bias"),
+        "log_speed": Stored("A_log"),
+        "norm": "norm",
+        "o": "out_proj",
+    }
+
+
+def _drop_image_positions(written: Any) -> Any:
+    if not isinstance(written, dict):
+        return written
+    return {name: value for name, value in written.items() if name not in IMAGE_POSITIONS}
+
+
+def _list_kinds(fields: Mapping[str, Any]) -> list[str]:
+    """The kind of each layer; without a list every `full_attention_interval`-th attends.
+
+    Raises:
+      ValueError: naming the field, its value and what is allowed.
+    """
+    layers, kinds = fields["num_hidden_layers"], fields["layer_types"]
+    if kinds is None:
+        every = fields["full_attention_interval"]
+        return [RECURRENT if (layer + 1) % every else FULL for layer in range(layers)]
+    known = isinstance(kinds, list) and all(kind in (RECURRENT, FULL) for kind in kinds)
+    if not known or len(kinds) != layers:
+        raise ValueError(
+            f"layer_types is {format_value(kinds)}; it must name each of the {layers} layers"
+            f" {RECURRENT!r} or {FULL!r}"
+        )
+    return kinds
