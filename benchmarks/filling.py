@@ -10,6 +10,9 @@ after one run of each that compiles. Printed are tokens a second, the ratio of e
 the share of slots that were active in a round (of all rounds, and of those before the last prompt
 began), and with `--alone` how many rows differ from the same prompt decoded alone. Exit code 1 if
 any row differs. `--stream=10000` only streams so many prompts and prints what memory is in use.
+`--cost` measures what slots cost where nothing is refilled: one static batch against as many
+prompts in slots, in alternation, as a share of the batch's time. Slots read `--together` prompts at
+a time; as many as there are slots make one call of it, as a static batch does.
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--weights", default="", help="of the target, as int8")
     parser.add_argument("--alone", action="store_true", help="compare with each prompt alone")
+    parser.add_argument("--cost", action="store_true", help="only compare batches of one filling")
     parser.add_argument("--stream", type=int, default=0, help="only stream so many prompts")
     return parser.parse_args()
 
@@ -76,7 +80,8 @@ class Job:
             bucket=args.bucket,
             invariant=args.invariant,
         )
-        self.ids = self.generator.encode(read_prompts(args, args.examples))
+        count = args.batch_size if args.cost else args.examples
+        self.ids = self.generator.encode(read_prompts(args, count))
         draw = np.random.default_rng(0)
         least = args.least_new_tokens or args.max_new_tokens
         self.limits = draw.integers(least, args.max_new_tokens + 1, len(self.ids)).astype(np.int32)
@@ -117,6 +122,32 @@ class Job:
     def alone(self) -> list[list[int]]:
         """Every prompt in a batch of its own."""
         return [self.batch(n, 1)[0] for n in progress(range(len(self.ids)), desc="alone")]
+
+
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
+
+
+def measure_cost(job: Job, name: str) -> int:
+    """Measures a batch and slots that are filled once; returns how many rows differ."""
+    ways = {"static": lambda: job.static()[0], "slots": lambda: job.filled()[0]}
+    tokens = {way: decode() for way, decode in ways.items()}
+    seconds: dict[str, list[list[float]]] = {way: [] for way in ways}
+    for repeat in range(job.args.repeats):
+        for way in sorted(ways, reverse=repeat % 2 == 0):  # either is the first one in turn
+            start = [clock() for clock in CLOCKS.values()]
+            ways[way]()
+            ends = [clock() for clock in CLOCKS.values()]
+            seconds[way].append([end - begin for begin, end in zip(start, ends, strict=True)])
+    for number, clock in enumerate(CLOCKS):
+        static, slots = ([took[number] for took in seconds[way]] for way in ways)
+        shares = sorted(b / a - 1 for a, b in zip(static, slots, strict=True))
+        print(
+            f"{name}: {len(job.ids)} rows, {clock} time: static {statistics.median(static):.3f} s,"
+            f" slots {statistics.median(slots):.3f} s; slots cost {statistics.median(shares):+.1%}"
+            f" ({shares[0]:+.1%} to {shares[-1]:+.1%}) of the batch",
+            flush=True,
+        )
+    return sum(a != b for a, b in zip(tokens["static"], tokens["slots"], strict=True))
 
 
 def find_occupancy(ended: Sequence[EndedRows], slots: int) -> tuple[float, float, int]:
@@ -182,6 +213,8 @@ def main() -> int:
             job = Job(args, target, drafters, fields)
             if args.stream:
                 stream(job, args.stream)
+            elif args.cost:
+                found += measure_cost(job, json.dumps(fields))
             else:
                 found += compare(job, json.dumps(fields))
         return int(found > 0)
