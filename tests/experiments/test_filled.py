@@ -317,7 +317,7 @@ def test_beam_searches_are_not_filled(tmp_path):
         f"--workdir={tmp_path}",
         "--config.batching=filled",
     )
-    run_refused(done.returncode, done.stderr, "no field 'batching'")
+    run_refused(done.returncode, done.stderr, "it must be 'static' for beams")
 
 
 def test_a_filled_run_is_not_compared(all_kinds, tmp_path):
