@@ -139,12 +139,19 @@ def read_params(
                 node = node.setdefault(key, {})
             # Opened for each parameter: pages of a closed map no longer count as host memory.
             with open_parameter(stored, files, shapes[where]) as parameter:
-                kind = np.dtype(np.int32 if stored.integer else dtype)
+                kind = _choose_dtype(stored, dtype)
                 array = _place(parameter, placement(where, shapes[where]), kind)
             if weights and weights.applies_to(where, shapes[where]):
                 array = place_kernel(quantize_parameter(where, array, weights), where, placement)
             node[where[-1]] = array
     return params
+
+
+def _choose_dtype(stored: Stored, dtype: Any) -> np.dtype:
+    """The dtype of a parameter where that of the weights is `dtype`."""
+    if stored.integer:
+        return np.dtype(np.int32)
+    return np.dtype(np.float32 if stored.precise else dtype)
 
 
 def place_kernel(small: Any, where: Where, placement: Placement) -> Any:

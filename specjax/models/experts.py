@@ -1,13 +1,16 @@
 """Mixtures of experts: a router selects a few feed-forward networks for each token.
 
 Shazeer et al., "Outrageously Large Neural Networks" (2017); Jiang et al., "Mixtral of Experts"
-(2024), section 2.1; shared experts: Dai et al., "DeepSeekMoE" (2024), section 3.2. N tokens of all
-rows, E experts, k of them for a token, D model width, F width of an expert.
+(2024), section 2.1; shared experts: Dai et al., "DeepSeekMoE" (2024), section 3.2; routers by
+sigmoids, groups and a correction: DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024), equations 13
+to 16 and section 2.1.2. N tokens of all rows, E experts, k of them for a token, D model width, F
+width of an expert.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +29,33 @@ FEW = 0.5
 """Maximum selections per expert for which matrices are gathered (docs/methods/operations.md)."""
 
 
+TINY = 1e-20
+"""Added to sums of weights, which sigmoids may round to zero."""
+
+SCORINGS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "softmax": functools.partial(jax.nn.softmax, axis=-1),
+    "sigmoid": jax.nn.sigmoid,
+}
+"""Scores of experts by the logits [N, E] of a router."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Groups:
+    """Equal groups of consecutive experts; a token's experts are in the best groups."""
+
+    count: int
+    chosen: int  # for each token
+    summed: int  # largest scores of a group that are added up to the group's
+
+    def restrict(self, scores: jax.Array) -> jax.Array:
+        """Lowers scores [N, E] of experts outside of each token's groups below all others."""
+        grouped = scores.reshape(len(scores), self.count, -1)
+        best = jnp.sum(jax.lax.top_k(grouped, self.summed)[0], axis=-1)
+        _, chosen = jax.lax.top_k(best, self.chosen)
+        inside = jnp.any(chosen[..., None] == jnp.arange(self.count), axis=1)
+        return jnp.where(inside[..., None], grouped, -jnp.inf).reshape(scores.shape)
+
+
 @dataclasses.dataclass(frozen=True)
 class Mixture:
     """Shape of a layer's experts."""
@@ -36,6 +66,10 @@ class Mixture:
     normalized: bool = True  # the weights of a token's experts add up to 1
     shared: int = 0  # width of the expert that all tokens have as well; 0: none
     gated_shared: bool = False  # its output is scaled by a sigmoid gate of the token
+    scoring: str = "softmax"  # of the router's logits, one of `SCORINGS`
+    corrected: bool = False  # a learned bias of each expert counts in selection, not in weights
+    groups: Groups | None = None  # None: all experts may be selected
+    scale: float = 1.0  # of the weights
 
     def __post_init__(self) -> None:
         if self.chosen > self.experts:
@@ -43,23 +77,45 @@ class Mixture:
                 f"num_experts_per_tok is {self.chosen}; it must be at most the {self.experts}"
                 " experts"
             )
+        if self.groups is not None:
+            _check_groups(self.groups, self.experts, self.chosen)
+
+
+def _check_groups(groups: Groups, experts: int, chosen: int) -> None:
+    size = experts // groups.count
+    if experts % groups.count or size < groups.summed:
+        raise ValueError(
+            f"n_group is {groups.count}; it must divide the {experts} experts into groups of at"
+            f" least {groups.summed}"
+        )
+    if not chosen <= groups.chosen * size <= experts:
+        raise ValueError(
+            f"topk_group is {groups.chosen}; it must be at most the {groups.count} groups, and so"
+            f" many that they have the {chosen} experts of a token"
+        )
 
 
 class Router(nn.Module):
-    """Selects experts for each token, and their weights."""
+    """Selects experts for each token, and their weights; computes in float32."""
 
     mixture: Mixture
-    dtype: jnp.dtype
 
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns weights [N, k] float32 and indices [N, k] of the experts for states x [N, D]."""
-        logits = Dense(self.mixture.experts, self.dtype, name="logits")(x)
-        shares = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
-        weights, chosen = jax.lax.top_k(shares, self.mixture.chosen)
-        if self.mixture.normalized:
-            weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
-        return weights, chosen
+        mixture = self.mixture
+        scores = SCORINGS[mixture.scoring](Dense(mixture.experts, jnp.float32, name="logits")(x))
+        ranked = scores
+        if mixture.corrected:
+            init = nn.initializers.zeros
+            ranked += self.param("correction", init, (mixture.experts,), jnp.float32)
+        if mixture.groups is not None:
+            ranked = mixture.groups.restrict(ranked)
+        _, chosen = jax.lax.top_k(ranked, mixture.chosen)
+        weights = jnp.take_along_axis(scores, chosen, axis=-1)
+        if mixture.normalized:
+            weights = weights / (jnp.sum(weights, axis=-1, keepdims=True) + TINY)
+        return weights * mixture.scale, chosen
 
 
 class Experts(nn.Module):
@@ -78,7 +134,7 @@ class Experts(nn.Module):
     def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
         """Applies the experts to states x [B, T, D], without dropout."""
         mixture, tokens = self.mixture, x.reshape(-1, x.shape[-1]).astype(self.dtype)
-        weights, chosen = Router(mixture, self.dtype, name="router")(tokens)
+        weights, chosen = Router(mixture, name="router")(tokens)
         inwards = mixture.experts, x.shape[-1], mixture.d_ff
         outwards = mixture.experts, mixture.d_ff, x.shape[-1]
         init = nn.initializers.variance_scaling(1.0, "fan_in", "normal", batch_axis=0)

@@ -56,6 +56,11 @@ DELTA = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6,
     "linear_value_head_dim": 5,
 }  # fmt: skip
+DEEPSEEK_EXPERTS = {
+    "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_group": 3,
+    "topk_group": 2, "n_shared_experts": 2, "routed_scaling_factor": 1.5,
+    "first_k_dense_replace": 1, "num_hidden_layers": 3,
+}  # fmt: skip
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma": ("gemma", {**LLAMA, "num_key_value_heads": 1}),
     "gemma2": ("gemma2", {**GEMMA, "attn_logit_softcapping": 3.0}),
@@ -105,6 +110,9 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         **LLAMA, **DELTA, "num_hidden_layers": 3, "head_dim": 8, "full_attention_interval": 2,
         "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5},
     }),
+    "glm4_moe": ("glm4_moe", {
+        **LLAMA, "head_dim": 8, **DEEPSEEK_EXPERTS, "use_qk_norm": True, "attention_bias": True,
+    }),
 }  # fmt: skip
 
 
@@ -125,6 +133,9 @@ def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
     last = LAST_NORMS
     if not getattr(model.config, "do_layer_norm_before", True):
         last = (f"layers.{model.config.num_hidden_layers - 1}.final_layer_norm.weight",)
+    for name, correction in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            correction.uniform_(-0.3, 0.3, generator=generator)
     for name, weight in model.named_parameters():
         if name.endswith(last):
             # Of either sign, or a tied model repeats the token just read for ever.

@@ -16,7 +16,14 @@ from flax.traverse_util import flatten_dict
 
 from specjax.decoding.strategy import Strategy, autoregressive, strategy
 from specjax.hf.huggingface import load
-from specjax.models.experts import Experts, Mixture, gather_experts, scan_experts
+from specjax.models.experts import (
+    Experts,
+    Groups,
+    Mixture,
+    Router,
+    gather_experts,
+    scan_experts,
+)
 from specjax.models.quantized_weights import (
     EXPERTS,
     WeightFormat,
@@ -63,6 +70,51 @@ def test_a_layer_is_the_weighted_sum_of_the_likeliest_experts(drawn, normalized:
     np.testing.assert_allclose(found[0], expected, atol=1e-5)
     few = layer.apply({"params": params}, x[:, :1])  # so few picks that matrices are gathered
     np.testing.assert_allclose(few[0], expected[:1], atol=1e-5)
+
+
+def routed(mixture: Mixture, kernel: np.ndarray, correction: np.ndarray, x: np.ndarray):
+    """Weights [N, E] of DeepSeek-V3's router, token by token (equations 14 to 16)."""
+    made = np.zeros((len(x), mixture.experts))
+    for row, state in zip(made, x, strict=True):
+        scores = 1 / (1 + np.exp(-(state @ kernel)))
+        ranked = scores + correction
+        groups = ranked.reshape(mixture.groups.count, -1)
+        best = np.sort(groups, axis=-1)[:, -mixture.groups.summed :].sum(-1)
+        for group in np.argsort(-best)[mixture.groups.chosen :]:
+            groups[group] = -np.inf
+        chosen = np.argsort(-ranked)[: mixture.chosen]
+        row[chosen] = mixture.scale * scores[chosen] / scores[chosen].sum()
+    return made
+
+
+def test_a_correction_and_groups_select_experts_and_leave_their_weights() -> None:
+    mixture = Mixture(
+        12, 3, 4, scoring="sigmoid", corrected=True, groups=Groups(4, 2, 2), scale=2.5
+    )
+    rng = np.random.default_rng(0)
+    x, kernel = rng.normal(size=(40, 5)), rng.normal(size=(5, 12))
+    correction = rng.uniform(-0.5, 0.5, 12)
+    params = {"logits": {"kernel": jnp.array(kernel)}, "correction": jnp.array(correction)}
+    weights, chosen = Router(mixture).apply({"params": params}, jnp.array(x))
+    found = np.zeros((40, 12))
+    np.put_along_axis(found, np.asarray(chosen), np.asarray(weights), axis=1)
+    np.testing.assert_allclose(found, routed(mixture, kernel, correction, x), atol=1e-5)
+    plain = Router(dataclasses.replace(mixture, groups=None)).apply({"params": params}, x)[1]
+    assert np.any(np.sort(plain) != np.sort(chosen))
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        (Groups(5, 1, 2), "n_group is 5; it must divide the 12 experts into groups of at least 2"),
+        (Groups(12, 3, 2), "n_group is 12; it must divide"),
+        (Groups(4, 5, 2), "topk_group is 5; it must be at most the 4 groups, and so many that"),
+        (Groups(6, 1, 2), "topk_group is 1; it must be .* that they have the 3 experts"),
+    ],
+)
+def test_groups_that_cannot_hold_a_tokens_experts_are_refused(groups: Groups, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Mixture(12, 3, 4, groups=groups)
 
 
 def test_all_tokens_have_the_shared_expert_as_well(drawn) -> None:

@@ -51,6 +51,7 @@ QWEN_MOE = WIDE | {
 DELTA = GOLDEN["DELTA"] | {
     "linear_num_value_heads": 6, "linear_key_head_dim": 10, "linear_value_head_dim": 8,
 }  # fmt: skip
+DEEPSEEK_EXPERTS = GOLDEN["DEEPSEEK_EXPERTS"] | {"moe_intermediate_size": 40}
 CWM = WIDE | {"bos_token_id": 2}  # its class must have one
 STRETCHED = GOLDEN["STRETCHED"] | {"rope_theta": 10_000.0, "original_max_position_embeddings": 32}
 
@@ -194,6 +195,17 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
             "tie_word_embeddings": True,
             "rope_parameters": {"mrope_section": [1, 1, 1], "partial_rotary_factor": 0.6},
         },
+    ),
+    "glm4_moe": (
+        "glm4_moe",
+        WIDE | DEEPSEEK_EXPERTS | {"attention_bias": True, "head_dim": 12},
+    ),
+    "glm4_moe_ungrouped": (
+        "glm4_moe",
+        WIDE
+        | DEEPSEEK_EXPERTS
+        | {"n_group": 1, "topk_group": 1, "norm_topk_prob": False, "use_qk_norm": True}
+        | {"rope_parameters": {"partial_rotary_factor": 0.8}},
     ),
     "opt": ("opt", OPT),
     "opt_norms_after": ("opt", OPT | {"do_layer_norm_before": False}),

@@ -20,6 +20,7 @@ from mutations import (
     GEMMA,
     GEMMA1,
     GEMMA3,
+    GLM4_MOE,
     GONE,
     GPT2,
     GPT_NEOX,
@@ -82,6 +83,11 @@ SMALL_OPT = {
 }  # fmt: skip
 SMALL_EXPERTS = {
     "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "mlp_only_layers": [1],
+}  # fmt: skip
+DEEPSEEK_EXPERTS = {
+    "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_group": 3,
+    "topk_group": 2, "n_shared_experts": 2, "routed_scaling_factor": 1.5,
+    "first_k_dense_replace": 0,
 }  # fmt: skip
 SMALL_STACK = {
     "vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
@@ -220,6 +226,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     ),
     "mixtral": ("mixtral", LLAMA | {"num_local_experts": 4}, MIXTRAL + ENDS[:-1]),
     "qwen3_moe": ("qwen3_moe", LLAMA | SMALL_EXPERTS, QWEN_MOE + ENDS[:-1]),
+    "glm4_moe": ("glm4_moe", LLAMA | DEEPSEEK_EXPERTS, GLM4_MOE + ENDS[:-1]),
     "qwen2_moe": (
         "qwen2_moe",
         LLAMA | SMALL_EXPERTS | {"shared_expert_intermediate_size": 20, "mlp_only_layers": []},

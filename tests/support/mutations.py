@@ -444,6 +444,39 @@ QWEN_MOE: list[Mutation] = [
     *each("head_dim", GONE),
     Mutation({"head_dim": None}, fails_there="there null is no word for the default"),
 ]
+DEEPSEEK_EXPERTS: list[Mutation] = [
+    *each("n_routed_experts", 4, None, GONE, 5),
+    *each("num_local_experts", 6, 4),
+    *each("num_experts_per_tok", 1, 4, 5, 0, "2"),
+    *each("moe_intermediate_size", 8, 0, GONE),
+    *each("n_shared_experts", 1, 0, GONE, None),
+    *each("routed_scaling_factor", 0.3, 0, None, "1"),
+    Mutation({"routed_scaling_factor": 3}, fails_there="it takes no integer"),
+    *each("n_group", 1, 2, 6, 4, None, topk_group=1),
+    *each("n_group", 7, 0),
+    *each("topk_group", 1, 3, 4, 0, None),
+    *each("norm_topk_prob", False, 1),
+    *each("first_k_dense_replace", 0, 1, 2, -1, None),
+    *each("output_router_logits", True),
+    *each("layer_types", SLIDING),
+    *each("sliding_window", 3),
+    *each("hidden_act", "gelu", "no_such"),
+    *each("rms_norm_eps", 0.1, GONE),
+]
+"""Of mixtures of six experts in three groups, two of which a token has, as two experts."""
+
+GLM4_MOE: list[Mutation] = [
+    *DEEPSEEK_EXPERTS,
+    *each("attention_bias", True, None),
+    *each("use_qk_norm", True, None, 1),
+    *each("partial_rotary_factor", 0.25, 1.0, 0, rope_parameters=GONE),
+    *each("rope_parameters", GONE, {"partial_rotary_factor": 0.25}, {"rope_type": "default"}),
+    *each("rope_parameters", YARN, YARN | {"partial_rotary_factor": 0.5}),
+    *each("num_mtp_layers", 0, 3),
+    *each("num_nextn_predict_layers", 2, num_mtp_layers=GONE),
+    *each("head_dim", GONE, 4),
+    *each("num_key_value_heads", 1, 3),
+]
 QWEN2_MOE: list[Mutation] = [
     *each("num_experts_per_tok", 1, 4, 0, 5, GONE),
     *each("norm_topk_prob", True, False, GONE, None),

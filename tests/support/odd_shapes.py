@@ -18,7 +18,7 @@ COUNTS = {
     "gemma2": 6, "gemma3_text": 6, "olmo2": 5, "phi3": 5, "smollm3": 5,
     "gpt_neox": 7, "opt": 6, "mixtral": 6, "qwen3_moe": 7,
     "umt5": 5, "t5gemma": 8, "t5gemma2": 8, "gemma": 5, "phi4": 4, "opt_350m": 5, "gpt2_scaled": 4,
-    "pegasus": 3, "marian_two": 4, "cwm": 5, "qwen2_moe": 4,
+    "pegasus": 3, "marian_two": 4, "cwm": 5, "qwen2_moe": 4, "glm4_moe": 4,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -417,6 +417,34 @@ def _qwen2_moe(draw: _Choice) -> dict[str, Any]:
     }
 
 
+def _deepseek_experts(draw: _Choice) -> dict[str, Any]:
+    experts, groups, best, chosen = draw.of((4, 1, 1, 1), (4, 2, 1, 2), (6, 3, 2, 3), (9, 3, 1, 2))
+    return {
+        "n_routed_experts": experts,
+        "n_group": groups,
+        "topk_group": best,
+        "num_experts_per_tok": chosen,
+        "moe_intermediate_size": draw.of(4, 12, 20),
+        "n_shared_experts": draw.of(1, 2, 3),
+        "routed_scaling_factor": draw.of(0.5, 1.0, 2.5),
+        "norm_topk_prob": draw.chance(),
+        "first_k_dense_replace": draw.of(0, 0, 1),
+        "num_hidden_layers": draw.of(2, 3),
+    }
+
+
+def _glm4_moe(draw: _Choice) -> dict[str, Any]:
+    shape = _headed(draw) | _deepseek_experts(draw)
+    width, heads = shape["head_dim"], shape["num_attention_heads"]
+    return shape | {
+        "hidden_size": 4 * heads,
+        "head_dim": width + width % 2,
+        "rope_parameters": {"partial_rotary_factor": draw.of(2.0, width + width % 2) / width},
+        "attention_bias": draw.chance(),
+        "use_qk_norm": draw.chance(),
+    }
+
+
 _MAKERS = {
     "t5_v1_0": _t5_v1_0, "t5_v1_1": _gated, "mt5": _gated, "gpt2": _gpt2, "llama": _llama,
     "mistral": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
@@ -427,4 +455,5 @@ _MAKERS = {
     "umt5": _gated, "t5gemma": _t5gemma, "t5gemma2": _t5gemma2,
     "gemma": _gemma1, "phi4": _phi4, "opt_350m": _opt_350m, "gpt2_scaled": _gpt2_scaled,
     "pegasus": _sinusoids, "marian_two": _marian_two, "cwm": _cwm, "qwen2_moe": _qwen2_moe,
+    "glm4_moe": _glm4_moe,
 }  # fmt: skip

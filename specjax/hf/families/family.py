@@ -32,7 +32,8 @@ class Stored:
     parameters side by side along its output axis, repeated in each of `groups` such as heads: of
     `parts` equal parts this parameter has the `spans` parts from number `part` on. A parameter may
     be `stacked` from that many tensors along its first axis; `{}` in the name is their number. Ids
-    are `integer` for any dtype of the weights; the tensor may hold them minus their `place`.
+    are `integer` for any dtype of the weights; the tensor may hold them minus their `place`. A
+    `precise` parameter is float32 for any dtype.
     """
 
     tensor: str
@@ -43,6 +44,7 @@ class Stored:
     groups: int = 1
     stacked: int = 0  # 0: one tensor
     integer: bool = False
+    precise: bool = False
     place: bool = False
 
     @property

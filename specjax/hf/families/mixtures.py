@@ -1,4 +1,4 @@
-"""Families with mixtures of experts: Mixtral, Qwen2-MoE and Qwen3-MoE."""
+"""Families with mixtures of experts: Mixtral, Qwen2-MoE, Qwen3-MoE and GLM-4-MoE."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from specjax.contracts.registry import FAMILIES
+from specjax.hf.families import rotary
 from specjax.hf.families.causal import BIAS, FEED_FORWARD, LAYER, Decoder, whole
 from specjax.hf.families.family import Stored, Tensors
 from specjax.hf.families.layer_types import SWITCHED, WINDOWS
-from specjax.hf.families.schema import Field, flag, format_value, is_int, number, raw, size
+from specjax.hf.families.schema import (
+    ALL_FULL,
+    Field,
+    flag,
+    format_value,
+    is_int,
+    number,
+    raw,
+    size,
+)
 from specjax.models.causal import CausalConfig
-from specjax.models.experts import Mixture
+from specjax.models.experts import Groups, Mixture
+from specjax.models.positions import Rope
 
 LOSSES = ("output_router_logits", "router_aux_loss_coef")
 """Fields of terms of a training loss."""
@@ -25,7 +36,11 @@ def name_experts(
     experts: int, block: str = "mlp", matrices: Sequence[str] = MATRICES, shared: str = ""
 ) -> Tensors:
     """The modules of a layer's mixture in `block`, and of its `shared` expert of this name."""
-    own: dict[str, str | Stored] = {"ff.router.logits": f"{block}.gate"}
+    correction = f"{block}.gate.e_score_correction_bias"
+    own: dict[str, str | Stored] = {
+        "ff.router.logits": f"{block}.gate",
+        "ff.router.correction": Stored(correction, precise=True),
+    }
     for ours, theirs in zip(("gates", "ups", "downs"), matrices, strict=True):
         tensor = f"{block}.experts.{{{{}}}}.{theirs}.weight"
         own[f"ff.{ours}"] = Stored(tensor, True, stacked=experts)
@@ -187,3 +202,102 @@ def mix_layers(fields: Mapping[str, Any]) -> tuple[Mixture | None, ...]:
             f" {layers} layers must have experts"
         )
     return tuple(mixture if has else None for has in mixed)
+
+
+DEEPSEEK: dict[str, Field] = {
+    "n_routed_experts": size(),
+    "num_experts_per_tok": size(8),
+    "moe_intermediate_size": size(),
+    "n_shared_experts": size(1),
+    "routed_scaling_factor": number(1.0),
+    "n_group": size(1),
+    "topk_group": size(1),
+    "norm_topk_prob": flag(True),
+    "first_k_dense_replace": size(0, least=0),
+}
+"""Fields of DeepSeek's mixtures, which GLM has too."""
+
+
+def mix_last_layers(fields: Mapping[str, Any], **more: Any) -> tuple[Mixture | None, ...]:
+    """The mixtures of DeepSeek's layers, of checked `fields`: the first layers are dense.
+
+    Raises:
+      ValueError: naming the field, its value and what is allowed.
+    """
+    layers, dense = fields["num_hidden_layers"], fields["first_k_dense_replace"]
+    if dense >= layers:
+        raise ValueError(
+            f"first_k_dense_replace is {dense}; it must be less than the {layers} layers"
+        )
+    mixture = Mixture(
+        experts=fields["n_routed_experts"],
+        chosen=fields["num_experts_per_tok"],
+        d_ff=fields["moe_intermediate_size"],
+        shared=fields["n_shared_experts"] * fields["moe_intermediate_size"],
+        scale=float(fields["routed_scaling_factor"]),
+        **more,
+    )
+    return (None,) * dense + (mixture,) * (layers - dense)
+
+
+def describe_last_layers(config: CausalConfig) -> dict[str, Any]:
+    """The fields of `mix_last_layers`."""
+    mixture = next(filter(None, config.mixtures))
+    return {
+        "n_routed_experts": mixture.experts,
+        "num_experts_per_tok": mixture.chosen,
+        "moe_intermediate_size": mixture.d_ff,
+        "n_shared_experts": mixture.shared // mixture.d_ff,
+        "routed_scaling_factor": mixture.scale,
+        "n_group": mixture.groups.count if mixture.groups else 1,
+        "topk_group": mixture.groups.chosen if mixture.groups else 1,
+        "norm_topk_prob": mixture.normalized,
+        "first_k_dense_replace": config.mixtures.index(mixture),
+    }
+
+
+def route_by_sigmoids(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of mixtures of DeepSeek-V3 and GLM-4.5, of checked `fields`."""
+    groups = Groups(fields["n_group"], fields["topk_group"], summed=2)
+    normalized = fields["norm_topk_prob"]
+    return {"scoring": "sigmoid", "corrected": True, "groups": groups, "normalized": normalized}
+
+
+@FAMILIES.register("glm4_moe")
+class Glm4MoE(_Mixed):
+    """GLM-4.5 to 4.7: half of each head is rotated, sigmoids and a correction select experts."""
+
+    schema = Decoder.schema.derive(
+        "glm4_moe",
+        ("output_router_logits",),
+        **BIAS,
+        **ALL_FULL,
+        **DEEPSEEK,
+        partial_rotary_factor=number(0.5),
+        use_qk_norm=flag(False),
+        num_mtp_layers=size(1, least=0),
+    )
+    architecture = "Glm4MoeForCausalLM"
+    shared, windows = "shared_experts", ""
+
+    def rope(self, fields: Mapping[str, Any], d_head: int) -> Rope:
+        return rotary.partial_rope_from_hf(fields, d_head)
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        return super().from_fields(fields, hf) | {
+            "out_bias": False,
+            "qk_norm": fields["use_qk_norm"],
+            "mixtures": mix_last_layers(fields, **route_by_sigmoids(fields)),
+        }
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        rope = rotary.get_rope(config)
+        return (
+            super().to_fields(config)
+            | describe_last_layers(config)
+            | {
+                "partial_rotary_factor": rotary.share_to_hf(rope.width, config.d_head),
+                "use_qk_norm": config.qk_norm,
+                "num_nextn_predict_layers": 0,
+            }
+        )
