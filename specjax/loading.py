@@ -14,10 +14,12 @@ from specjax.checks import check_dictionary, check_integer, parse_dtype, parse_w
 from specjax.hf import huggingface
 from specjax.hf.extractor import load_extractor
 from specjax.hf.families.generation import beams_in, settings_in
+from specjax.hf.images import load_image_reader
 from specjax.hf.languages import check_one_language, language_generation
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.logits.settings import parse_settings
 from specjax.models.base import LanguageModel, Params
+from specjax.models.info import Input, Patches
 from specjax.models.quantized_weights import quantize_params
 from specjax.parallel import padding
 from specjax.parallel.sharding import placement
@@ -36,7 +38,7 @@ class LoadedModel:
     ways: int = 0  # devices of the mesh's `model` axis that share it; 0: all, 1: each has all of it
     own_tokenizer: Any = None  # of a model in the ids of another vocabulary (`in_vocabulary_of`)
     generation: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of its file
-    extractor: Any = None  # of a speech model: audio to input features
+    extractor: Any = None  # of a model that reads audio or images: these to input features
     original_config: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # its config.json
 
     @property
@@ -122,11 +124,20 @@ def load(
     parse_settings(settings_in(fields), f"{file}: ")
     if mesh is not None and pad_heads:
         model, params = padding.pad_heads(model, params, mesh, ways)
-    extractor = model.info.frames and load_extractor(checkpoint.path, model.info.frames)
+    extractor = _load_extractor(checkpoint.path, model.info.input)
     original = checkpoint.original_config
     return LoadedModel(
         model, params, tokenizer, str(name), mesh, ways, None, fields, extractor, original
     )
+
+
+def _load_extractor(path: Path, given: Input | None) -> Any:
+    """What turns audio or images into a model's input; None for models that read tokens."""
+    if given is None:
+        return None
+    if isinstance(given, Patches):
+        return load_image_reader(path, given)
+    return load_extractor(path, given)
 
 
 def quantize(model: LoadedModel, weights: str) -> LoadedModel:

@@ -16,8 +16,15 @@ from specjax.contracts.env import Models
 from specjax.data.batching import Batch, Prompt, make_batch, pad_ids
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
-from specjax.models.info import Frames
+from specjax.models.info import Frames, Input, Patches
 from specjax.runtime.errors import UserError
+
+KINDS = {
+    type(None): "texts or token ids",
+    Frames: "audio files or waveforms",
+    Patches: "image files or pixels",
+}
+"""Prompts by the type of a target's input."""
 
 LETTERS = 16
 """Characters per token of `max_prompt_tokens` for an early check of long texts."""
@@ -94,7 +101,7 @@ def make_all_own_ids(loaded: Mapping[str, Any], max_new_tokens: int) -> dict[str
     return {
         name: make_own_ids(name, entry, max_new_tokens)
         for name, entry in loaded.items()
-        if entry.own_tokenizer is not None and entry.model.info.frames is None
+        if entry.own_tokenizer is not None and entry.model.info.input is None
     }
 
 
@@ -107,7 +114,7 @@ class Prompts:
     max_prompt_tokens: int
     bucket: int
     own: Mapping[str, OwnIds] = dataclasses.field(default_factory=dict)  # by model
-    extractor: Any = None  # of a speech model (`hf.extractor`)
+    extractor: Any = None  # of a model that reads audio or images (`hf.extractor`, `hf.images`)
 
     @property
     def models(self) -> dict[str, LanguageModel]:
@@ -116,9 +123,9 @@ class Prompts:
         return {name: known[name] for name in self.decoder.used}
 
     @property
-    def frames(self) -> Frames | None:
-        """The frames of audio prompts; None: prompts are tokens."""
-        return self._target.info.frames
+    def input(self) -> Input | None:
+        """The shape of audio or image prompts; None: prompts are tokens."""
+        return self._target.info.input
 
     @property
     def pad(self) -> int:
@@ -137,7 +144,7 @@ class Prompts:
         Raises:
           UserError: when they are invalid.
         """
-        kinds = "audio files or waveforms" if self.frames else "texts or token ids"
+        kinds = KINDS[type(self.input)]
         if isinstance(prompts, str):
             prompts = [prompts]
         if not isinstance(prompts, Iterable):
@@ -153,11 +160,12 @@ class Prompts:
         Raises:
           UserError: when it is invalid, naming the index.
         """
-        return self._features(index, prompt) if self.frames else self._ids(index, prompt)
+        return self._features(index, prompt) if self.input else self._ids(index, prompt)
 
     def _features(self, index: int, prompt: Any) -> np.ndarray:
         if self.extractor is None:
-            raise UserError("prompts holds audio, but the target has no feature extractor")
+            kinds = KINDS[type(self.input)]
+            raise UserError(f"prompts holds {kinds}, but the target has no feature extractor")
         self.check_room()
         return self.extractor(f"prompt {index}", prompt)
 

@@ -81,7 +81,7 @@ class RowMaker:
             rows=len(entries),
         )
         longest = int(batch.length.max())
-        if self.prompts.frames is None:
+        if self.prompts.input is None:
             batch = widen(batch, self.width, dict.fromkeys(batch.own, own_most), self.prompts.pad)
         keys = make_keys([entry.seed for entry in entries] + empty, batch.index)
         rows = Rows(*self.arguments(batch, keys))
@@ -95,15 +95,15 @@ class RowMaker:
         return list_bounds(self.prompts, self.width, longest, longest)[0]
 
     def _placeholder(self) -> Prompt:
-        made = np.asarray(make_placeholder_prompts(self.prompts.frames, 1, 1))[0]
-        return made if self.prompts.frames else made.tolist()
+        made = np.asarray(make_placeholder_prompts(self.prompts.input, 1, 1))[0]
+        return made if self.prompts.input else made.tolist()
 
 
 def list_bounds(prompts: Prompts, width: int, shortest: int, longest: int) -> list[int | None]:
     """The bounds below W that groups of prompts of these lengths are read with; None is W."""
     halves = (width / 2**halving for halving in range(HALVINGS, 0, -1))
     bounds = [round_up(half, prompts.bucket or 1) for half in halves]
-    known = [] if prompts.frames else [bound for bound in dict.fromkeys(bounds) if bound < width]
+    known = [] if prompts.input else [bound for bound in dict.fromkeys(bounds) if bound < width]
     fitting = [bound for bound in known if bound >= shortest]
     enough = next((n for n, bound in enumerate(fitting) if bound >= longest), None)
     return [*fitting, None] if enough is None else list(fitting[: enough + 1])

@@ -43,7 +43,7 @@ def make_copy_source(
 
     Empty for audio and for prompts in another vocabulary.
     """
-    if model.info.frames is None and model.info.source_vocab is None:
+    if model.info.input is None and model.info.source_vocab is None:
         return prompt, length
     return jnp.zeros((len(length), 0), jnp.int32), jnp.zeros_like(length)
 

@@ -22,7 +22,7 @@ from specjax.decoding.logprobs import OFF
 from specjax.decoding.trace import Trace
 from specjax.models.base import LanguageModel, Params, check_same_prompts
 from specjax.models.guided import GuidedModel
-from specjax.models.info import Frames
+from specjax.models.info import Input
 from specjax.models.vocabularies import unwrap
 from specjax.parallel.mesh import DATA
 from specjax.parallel.sharding import Layout
@@ -82,7 +82,7 @@ class Decoder:
                     f" {_kind(self.target_model)}; they must be alike"
                 )
             if not known[name].info.reads_states:
-                self._check_prompt_kind(name, known[name].info.frames)
+                self._check_input(name, known[name].info.input)
                 check_same_prompts(name, known[name], self.target_model)
         target = self.target_model
         if isinstance(unwrap(target), GuidedModel) and not self.reader.exact:
@@ -91,12 +91,12 @@ class Decoder:
                 " one by one"
             )
 
-    def _check_prompt_kind(self, name: str, frames: Frames | None) -> None:
-        """Refuses models with different inputs: all read tokens, or all the same frames."""
-        if frames != self.target_model.info.frames:
+    def _check_input(self, name: str, given: Input | None) -> None:
+        """Refuses models with different inputs: all read tokens, or all the same numbers."""
+        ours, theirs = (str(one or "tokens") for one in (given, self.target_model.info.input))
+        if ours != theirs:
             raise ValueError(
-                f"model {name!r} reads {_read(frames)}, the target"
-                f" {_read(self.target_model.info.frames)}; they must be alike"
+                f"model {name!r} reads {ours}, the target {theirs}; they must be alike"
             )
 
     def _check_exit(self, call: Call) -> None:
@@ -195,10 +195,6 @@ def check_resources(decoder: Decoder, params: Mapping[str, Params]) -> None:
 
 def _kind(model: LanguageModel) -> str:
     return "decoder-only" if model.info.start_token is None else "encoder-decoder"
-
-
-def _read(frames: Frames | None) -> str:
-    return f"{frames.count} frames of {frames.width} numbers" if frames else "tokens"
 
 
 def previous_width(options: Options) -> int:

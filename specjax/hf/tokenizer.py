@@ -164,7 +164,7 @@ def written_ids(tokenizer: Any, model: LanguageModel, texts: Iterable[str]) -> I
         while chunk := list(itertools.islice(texts, AT_ONCE)):
             yield from text_ids(tokenizer, chunk)
         return
-    if not model.info.frames:
+    if not model.info.input:
         yield from token_ids(tokenizer, texts)
         return
     for ids in token_ids(tokenizer, texts, special=False):

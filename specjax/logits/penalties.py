@@ -22,19 +22,19 @@ from specjax.models.base import LanguageModel
 
 @dataclasses.dataclass(frozen=True)
 class PromptProcessor(LogitsProcessor):
-    """A processor that reads the prompt; audio input has no tokens."""
+    """A processor that reads the prompt; audio and images have no tokens."""
 
-    is_audio: bool = dataclasses.field(default=False, kw_only=True)
+    has_ids: bool = dataclasses.field(default=True, kw_only=True)
 
     def bind_model(
         self, model: LanguageModel, others: tuple[LogitsProcessor, ...]
     ) -> LogitsProcessor:
-        return dataclasses.replace(self, is_audio=model.info.frames is not None)
+        return dataclasses.replace(self, has_ids=model.info.input is None)
 
     def prompt(self, context: Context) -> tuple[jax.Array, jax.Array]:
         """The tokens [B, S] of prompts, and how many [B] each has."""
-        if self.is_audio or context.encoder_tokens.shape[1]:
-            return context.encoder_tokens, context.encoder_length * (not self.is_audio)
+        if not self.has_ids or context.encoder_tokens.shape[1]:
+            return context.encoder_tokens, context.encoder_length * self.has_ids
         return context.tokens, context.begin
 
 

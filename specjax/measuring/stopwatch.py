@@ -149,7 +149,7 @@ class Stopwatch:
         caches = {}
         for name in dict.fromkeys(call.model for turn in turns for call in turn):
             model = self.models[name]
-            prompt = make_placeholder_prompts(model.info.frames, self.batch, self.prompt)
+            prompt = make_placeholder_prompts(model.info.input, self.batch, self.prompt)
             length = jnp.full(self.batch, self.prompt, jnp.int32)
             caches[name] = _prefill(model, self.params[name], prompt, length, capacity, ahead=ahead)
         return caches

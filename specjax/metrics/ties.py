@@ -79,7 +79,7 @@ def logits_at(model: LanguageModel, params: Params, where: Divergence) -> np.nda
     text = [*(head or where.prompt), *where.shared]
     batch = {"inputs": _pad_tokens(text), "length": jnp.array([len(text)])}
     if head:
-        prompt = jnp.asarray(where.prompt)[None] if model.info.frames else _pad_tokens(where.prompt)
+        prompt = jnp.asarray(where.prompt)[None] if model.info.input else _pad_tokens(where.prompt)
         batch |= {"prompt": prompt, "prompt_length": jnp.array([len(where.prompt)])}
     return processes.whole(_logits(model, params, batch, jnp.int32(len(text) - 1)))
 

@@ -54,6 +54,7 @@ class BartConfig:
     final_norm: bool = True  # of each stack
     scale_embedding: bool = False  # token embeddings times sqrt(d_model)
     key_bias: bool = True
+    query_value_bias: bool = True
     logits_bias: bool = False
     activation: str = "gelu"
     tied: bool = True  # the output layer is the embedding table
@@ -96,8 +97,8 @@ class Attention(encoder_decoder.Attention):
     def setup(self) -> None:
         c = self.config
         dense = functools.partial(Dense, c.d_model, c.dtype)
-        self.q, self.v, self.o = (dense(bias=True) for _ in range(3))
-        self.k = dense(bias=c.key_bias)
+        self.q, self.v = (dense(bias=c.query_value_bias) for _ in range(2))
+        self.k, self.o = dense(bias=c.key_bias), dense(bias=True)
 
     def queries(self, x: jax.Array, angles: jax.Array | None = None) -> jax.Array:
         q = super().queries(x, angles)

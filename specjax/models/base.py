@@ -10,8 +10,8 @@ pytrees. Encoder-decoder and decoder-only models have the same interface: after 
 has one *pending* token (the last of the decoder prefix or of the prompt), which the next `extend`
 feeds.
 
-A prompt is token ids [B, P] int32, or for speech models (`ModelInfo.frames`) audio features
-[B, P, M] float32, M numbers for each of P frames.
+A prompt is token ids [B, P] int32, or what `ModelInfo.input` describes, [B, P, M] float32: M
+numbers for each of P frames of audio or patches of an image.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Where = tuple[str, ...]
 """Path of a parameter in its tree."""
 
 Prompts = Int[Array, "B P"] | Float[Array, "B P M"]
-"""Token ids, or for speech models M numbers for each frame."""
+"""Token ids, or M numbers for each frame of audio or patch of an image."""
 
 OwnPrompt = tuple[Int[Array, "B P"], Int[Array, " B"]]
 """Prompts in the ids of a model with another vocabulary, and their length."""

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from specjax.models.attention import AnyBias, LengthBias, Source, attention, make_text_bias
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import KeysValues, make_empty_cache, update_cache
-from specjax.models.info import ModelInfo
+from specjax.models.info import Input, ModelInfo
 from specjax.models.layers import (
     Tree,
     apply,
@@ -328,6 +328,13 @@ class EncoderDecoderModule(nn.Module):
         return self.teach(source, source_length, target, True, last)[0]
 
 
+def init_on_input(module: EncoderDecoderModule, key: jax.Array, given: Input) -> Params:
+    """Initializes float32 parameters of a module that reads audio or images."""
+    prompt = jax.ShapeDtypeStruct((1, given.count, given.width), jnp.float32)
+    ids = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1,), (1, 1)))
+    return module.lazy_init(key, prompt, *ids)["params"]
+
+
 class EncoderDecoder(LinenModel):
     """Implements the model interface (`models.base`) by an `EncoderDecoderModule`."""
 
@@ -341,8 +348,12 @@ class EncoderDecoder(LinenModel):
         """Initializes float32 parameters."""
         return init_params(self.module, key, (1, 1), (1,), (1, 1))
 
+    def count_states(self, length: jax.Array) -> jax.Array:
+        """Returns the number of encoder states [B] of prompts of `length` [B]."""
+        return length
+
     def select_inputs(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
-        return batch["prompt"], batch["prompt_length"], batch["inputs"]
+        return batch["prompt"], self.count_states(batch["prompt_length"]), batch["inputs"]
 
     @property
     def decoder_shape(self) -> Any:
@@ -375,12 +386,14 @@ class EncoderDecoder(LinenModel):
         longest: int | None = None,
         encoded: jax.Array | None = None,
     ) -> tuple[Cache, PromptReading]:
-        states = encoded
+        if self.info.input is not None:
+            longest = None  # audio and images have one size
+        states, length = encoded, self.count_states(prompt_length)
         if states is None:
-            states = apply(self.module, "encode", params, prompt[:, :longest], prompt_length)
+            states = apply(self.module, "encode", params, prompt[:, :longest], length)
         if longest is not None:
             states = pad_positions(states, prompt.shape[1])
-        given = params, states, prompt_length
+        given = params, states, length
         read, embedding, encoded = apply(self.module, "read_encoded", *given)
         rows, heads, _, width = read["cross"][0][0].shape
         like = jax.ShapeDtypeStruct((rows, heads, capacity, width), self.config.dtype)

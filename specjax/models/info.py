@@ -16,6 +16,53 @@ class Frames:
     width: int  # M
     stride: int  # frames per encoder state
 
+    @property
+    def states(self) -> int:
+        """Encoder states of a prompt."""
+        return self.count // self.stride
+
+    def __str__(self) -> str:
+        return f"{self.count} frames of {self.width} numbers"
+
+
+@dataclasses.dataclass(frozen=True)
+class Patches:
+    """Shape of image prompts: a grid of patches, row by row from the top left.
+
+    The M numbers of a patch are its pixels column by column, each with its channels.
+    """
+
+    rows: int
+    columns: int
+    height: int  # of a patch, in pixels
+    breadth: int
+    channels: int
+    states: int  # encoder states of a prompt
+
+    @property
+    def count(self) -> int:
+        """P."""
+        return self.rows * self.columns
+
+    @property
+    def width(self) -> int:
+        """M."""
+        return self.height * self.breadth * self.channels
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and breadth of an image in pixels."""
+        return self.rows * self.height, self.columns * self.breadth
+
+    def __str__(self) -> str:
+        height, breadth = self.size
+        grid = f"patches of {self.height} x {self.breadth}"
+        return f"images of {self.channels} x {height} x {breadth} numbers in {grid}"
+
+
+Input = Frames | Patches
+"""Shape of prompts that are numbers [P, M] instead of tokens."""
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
@@ -24,11 +71,12 @@ class ModelInfo:
     `start_token` is the decoder start token of an encoder-decoder model, None for a decoder-only
     one. `forced` follows it in every text (a language, a task); these tokens are committed before
     the first round and do not count as generated. `source_vocab` is the vocabulary size of prompts
-    if they have other ids than the decoder. `frames` is the shape of audio prompts; None for token
-    prompts. A model that `borrows_encoder` takes the target's encoder states in `start`, because
-    its encoder is the same. One that `reads_states` reads the target's states instead of prompts.
-    `max_positions` is the maximum number of tokens in a row of the decoder or the encoder; None if
-    unlimited. `drops_scale`: a final norm makes `read_out` independent of a state's scale.
+    if they have other ids than the decoder. `input` is the shape of audio or image prompts;
+    None for token prompts. A model that `borrows_encoder` takes the target's encoder states in
+    `start`, because its encoder is the same. One that `reads_states` reads the target's states
+    instead of prompts. `max_positions` is the maximum number of tokens in a row of the decoder or
+    the encoder; None if unlimited. `drops_scale`: a final norm makes `read_out` independent of a
+    state's scale.
     """
 
     vocab_size: int
@@ -38,7 +86,7 @@ class ModelInfo:
     start_token: int | None = None
     forced: tuple[ForcedToken, ...] = ()
     source_vocab: int | None = None
-    frames: Frames | None = None
+    input: Input | None = None
     borrows_encoder: bool = False
     reads_states: bool = False
     max_positions: int | None = None

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models.base import Cache, LanguageModel, Params
-from specjax.models.info import Frames
+from specjax.models.info import Input
 
 
 class Initializable(Protocol):
@@ -45,15 +45,15 @@ def start_cache(
     **wanted: Any,
 ) -> Cache:
     """Returns the cache of `start`; a model that borrows an encoder gets zeros."""
-    if model.info.borrows_encoder and (frames := model.info.frames) is not None:
+    if model.info.borrows_encoder and (given := model.info.input) is not None:
         config = model.config
-        shape = len(prompt), frames.count // frames.stride, config.d_model
+        shape = len(prompt), given.states, config.d_model
         wanted["encoded"] = jnp.zeros(shape, config.dtype)
     return model.start(params, prompt, prompt_length, capacity, **wanted)[0]
 
 
-def make_placeholder_prompts(frames: Frames | None, rows: int, width: int) -> jax.Array:
-    """Returns zeros as prompts [B, P] of `width` tokens, or as audio [B, P, M]."""
-    if frames is None:
+def make_placeholder_prompts(given: Input | None, rows: int, width: int) -> jax.Array:
+    """Returns zeros as prompts [B, P] of `width` tokens, or as audio or images [B, P, M]."""
+    if given is None:
         return jnp.zeros((rows, width), jnp.int32)
-    return jnp.zeros((rows, frames.count, frames.width), jnp.float32)
+    return jnp.zeros((rows, given.count, given.width), jnp.float32)

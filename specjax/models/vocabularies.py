@@ -185,9 +185,9 @@ class OtherVocabulary(ModelWrapper):
         own: OwnPrompt | None = None,
     ) -> tuple[Cache, PromptReading]:
         """Reads the prompts `own` in the model's ids, or by default maps them token by token."""
-        is_speech = self.info.frames is not None
+        has_ids = self.info.input is None
         mapped, length = own or (
-            prompt if is_speech else _to_own_ids(params, prompt),
+            _to_own_ids(params, prompt) if has_ids else prompt,
             prompt_length,
         )
         wanted = {"features": features, "ahead": ahead}

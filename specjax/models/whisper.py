@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 
 import flax.linen as nn
 import jax
@@ -19,8 +18,8 @@ import numpy as np
 
 from specjax.models.attention import LengthBias, make_text_bias
 from specjax.models.bart import BartConfig, DecoderStack, EncoderLayer
-from specjax.models.base import Cache, Params, PromptReading
-from specjax.models.encoder_decoder import EncoderDecoder
+from specjax.models.base import Params
+from specjax.models.encoder_decoder import EncoderDecoder, init_on_input
 from specjax.models.info import ForcedToken, Frames, ModelInfo
 from specjax.models.layers import ACTIVATIONS, LayerNorm, apply
 
@@ -142,38 +141,16 @@ class Whisper(EncoderDecoder):
     @property
     def info(self) -> ModelInfo:
         c = self.config
-        own = {"forced": c.forced, "frames": c.frames, "borrows_encoder": not c.own_encoder}
+        own = {"forced": c.forced, "input": c.frames, "borrows_encoder": not c.own_encoder}
         return dataclasses.replace(super().info, max_positions=c.max_positions, **own)
 
     def init(self, key: jax.Array) -> Params:
         """Initializes float32 parameters."""
         whole = WhisperModule(dataclasses.replace(self.config, own_encoder=True))
-        frames = self.config.frames
-        audio = jax.ShapeDtypeStruct((1, frames.count, frames.width), jnp.float32)
-        ids = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1,), (1, 1)))
-        params = whole.lazy_init(key, audio, *ids)["params"]
+        params = init_on_input(whole, key, self.config.frames)
         return params if self.config.own_encoder else drop_encoder(params)
 
-    def select_inputs(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
-        return batch["prompt"], self._count_states(batch["prompt_length"]), batch["inputs"]
-
-    def start(
-        self,
-        params: Params,
-        prompt: jax.Array,
-        prompt_length: jax.Array,
-        capacity: int,
-        *,
-        features: tuple[int, ...] = (),
-        ahead: int | None = None,
-        longest: int | None = None,  # audio has one length
-        encoded: jax.Array | None = None,
-    ) -> tuple[Cache, PromptReading]:
-        read = params, prompt, self._count_states(prompt_length)
-        return super().start(*read, capacity, features=features, ahead=ahead, encoded=encoded)
-
-    def _count_states(self, length: jax.Array) -> jax.Array:
-        """Converts a number of frames [B] to encoder states."""
+    def count_states(self, length: jax.Array) -> jax.Array:
         return length // STRIDE
 
 
@@ -189,9 +166,9 @@ class WhisperDecoder(Whisper):
     @property
     def info(self) -> ModelInfo:
         states = Frames(self.config.encoder_positions, self.config.d_model, 1)
-        return dataclasses.replace(super().info, frames=states, borrows_encoder=False)
+        return dataclasses.replace(super().info, input=states, borrows_encoder=False)
 
-    def _count_states(self, length: jax.Array) -> jax.Array:
+    def count_states(self, length: jax.Array) -> jax.Array:
         return length
 
 

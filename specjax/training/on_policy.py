@@ -42,7 +42,7 @@ class OwnSequences:
         tokens, begin, length = jax.device_get((made.tokens, made.begin, made.length))
         width = -(-int(length.max() - 1) // self.bucket) * self.bucket
         prompt = batch["prompt"]
-        if not self.model.info.frames:
+        if not self.model.info.input:
             # One width for both sides, as in the other batches: each pair of widths would compile.
             width = max(width, prompt.shape[1])
             prompt = fit_rows(prompt, width, self.model.info.pad)

@@ -283,7 +283,7 @@ def _check(generator: Any, audio: Any) -> Frames:
     """The frames of a window of the generator; refuses invalid generators and audio."""
     if not isinstance(generator, Generator):
         raise UserError(f"generator is {generator!r}; it must be a specjax.Generator")
-    target, frames = generator.target, generator.target.model.info.frames
+    target, frames = generator.target, generator.target.model.info.input
     if target.extractor is None or frames is None:
         raise UserError(
             f"generator decodes by {target.name!r}, which reads no audio; it must be a speech model"

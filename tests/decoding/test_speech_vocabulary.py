@@ -47,7 +47,7 @@ def target() -> LoadedModel:
     """The golden model, multilingual: ids 0 to 79 are words, 91 to 95 times."""
     loaded = huggingface.load(GOLDEN)
     names = (*SPECIAL, "<|a|>", "<|b|>", "<|c|>", "<|notimestamps|>")
-    extractor = load_extractor(GOLDEN, loaded.model.info.frames)
+    extractor = load_extractor(GOLDEN, loaded.model.info.input)
     return LoadedModel(
         loaded.model, loaded.params, tokenizer(np.arange(TEXT), names), extractor=extractor
     )
@@ -66,7 +66,7 @@ def drafter(target) -> LoadedModel:
     model = Whisper(config)
     params = jax.tree.map(lambda x: x * 1.5, model.init(jax.random.key(5)))
     words = tokenizer(ORDER, (*SPECIAL[:2], "<|notimestamps|>"))
-    extractor = load_extractor(GOLDEN, model.info.frames)
+    extractor = load_extractor(GOLDEN, model.info.input)
     return LoadedModel(model, params, words, extractor=extractor)
 
 

@@ -143,7 +143,7 @@ def test_a_decoder_reads_states_as_its_model_reads_audio(folder):
     frames = target.extractor("audio", str(folder / "0.wav"))
     states = np.asarray(compute_encoder_states(target.model, target.params, frames[None])[0])
     decoder = extract_decoder(target)
-    assert decoder.model.info.frames.count == len(states) and not select_encoder(decoder.params)
+    assert decoder.model.info.input.count == len(states) and not select_encoder(decoder.params)
     batch = pad_batch([(states, [4, 5, 6, 79])], 8, target.model.info.start_token, 0, forced=2)
     length = {"prompt_length": np.array([len(frames)], np.int32)}
     (ours,) = decoder.model.teach(decoder.params, batch)

@@ -138,6 +138,12 @@ def test_word_accuracy_is_of_all_words_together():
     assert get_metric("wer")(["a b"], [("x y z", "a c")]) == {"word_accuracy": 50.0}
 
 
+def test_character_accuracy_counts_spaces_between_words():
+    assert get_metric("cer")(["thecat  sat"], ["the cat sat"]) == pytest.approx(
+        {"character_accuracy": 100 * (1 - 1 / 11)}
+    )
+
+
 def test_words_are_compared_in_one_form_where_that_is_asked_for():
     output, reference = "It's twenty-one, [laughs] um, dogs!", "it is 21 dogs"
     assert get_metric("wer")([output], [reference])["word_accuracy"] < 0

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
+from PIL import Image, ImageDraw
 from transformers import NllbTokenizer
 
 from specjax.data.audio import RATE
@@ -38,6 +39,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "lm1b": {"text": WORDS},
     "spec_bench": {"question_id": 1, "category": "qa", "turns": [SENTENCES[2]]},
     "transcribe": {"audio": "speech.wav", "text": SENTENCES[0]},
+    "read_image": {"image": "line.png", "text": SENTENCES[0]},
     "alpaca": {"instruction": SENTENCES[2], "input": "", "output": "seven"},
 }
 
@@ -63,6 +65,11 @@ OF_A_SIDE = {"layers": 2, "ffn_dim": 32, "attention_heads": 4}
 SMALL["m2m_100"] = {"d_model": 16} | {
     f"{side}_{name}": size for side in SIDES for name, size in OF_A_SIDE.items()
 }
+SMALL["vision-encoder-decoder"] = {
+    "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2,
+    "image_size": 32, "d_model": 16, "decoder_layers": 2, "decoder_ffn_dim": 32,
+    "decoder_attention_heads": 4, "cross_attention_hidden_size": 16,
+}  # fmt: skip
 KINDS = {"mt5": "t5"}
 LAYERS = {
     "t5": "num_layers", "gpt2": "n_layer", "whisper": "decoder_layers", "m2m_100": "decoder_layers",
@@ -83,6 +90,7 @@ def stand_in(config: ConfigDict, folder: Path) -> ConfigDict:
         paths[name] = str(folder / name)
         write_model(folder / name, checkpoint, tokenizer, seed)
     write_speech(folder / "speech.wav")
+    write_line(folder / "line.png")
     (folder / "rows.jsonl").write_text("\n".join([row] * 6), "utf-8")
     (folder / "lines.txt").write_text("\n".join(SENTENCES * 2), "utf-8")
     with made.unlocked():
@@ -115,6 +123,13 @@ def write_speech(file: Path, pitch: float = 220, seconds: float = 1.0) -> None:
     with wave.open(str(file), "wb") as out:
         out.setparams((1, 2, RATE, 0, "NONE", ""))
         out.writeframes((sound * 2**13).astype("<i2").tobytes())
+
+
+def write_line(file: Path) -> None:
+    """A line of text in the font that Pillow brings along."""
+    image = Image.new("L", (120, 20), 255)
+    ImageDraw.Draw(image).text((4, 4), SENTENCES[0][:16], fill=0)
+    image.save(file)
 
 
 def write_model(folder: Path, checkpoint: str, tokenizer: Any, seed: int) -> None:

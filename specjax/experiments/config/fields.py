@@ -107,7 +107,7 @@ def check_reads(field: str, model: LanguageModel) -> None:
     Raises:
       UserError: naming the field.
     """
-    if model.info.frames:
+    if model.info.input:
         raise UserError(
             f"config.{field} is a speech model; experiments of this kind read only texts"
         )

@@ -132,5 +132,5 @@ def abstract_prompt(
 ) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
     """Shapes of a batch of the longest prompts that a model reads."""
     rows, longest = config.batch_size, config.max_prompt_tokens
-    prompt = jax.eval_shape(lambda: make_placeholder_prompts(model.info.frames, rows, longest))
+    prompt = jax.eval_shape(lambda: make_placeholder_prompts(model.info.input, rows, longest))
     return prompt, jax.ShapeDtypeStruct((rows,), jnp.int32)

@@ -76,9 +76,9 @@ def part_prices(session: Session, drafter: Drafter) -> dict[str, float]:
 
 
 def prompt_lengths(session: Session) -> np.ndarray:
-    """Length [N] of every example's prompt: tokens, or encoder states of audio input."""
-    frames = session.pair.target.model.info.frames
-    return np.array([len(prompt) for prompt in session.prompts]) // (frames.stride if frames else 1)
+    """Length [N] of every example's prompt: tokens, or encoder states of other input."""
+    given = session.pair.target.model.info.input
+    return np.array([given.states if given else len(prompt) for prompt in session.prompts])
 
 
 def rooflines(session: Session, baseline: Rounds, steps: dict[str, float]) -> dict[str, Any] | None:

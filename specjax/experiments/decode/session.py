@@ -88,7 +88,7 @@ def check_input(config: ConfigDict, target: LoadedModel) -> None:
     """
     if target.tokenizer is None:
         raise UserError(f"target {config.target!r} has no tokenizer files")
-    if config.prefix and target.model.info.frames:
+    if config.prefix and target.model.info.input:
         raise UserError(f"config.prefix is {config.prefix!r}; it must be empty for a speech model")
 
 

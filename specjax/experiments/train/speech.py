@@ -67,10 +67,10 @@ def check_one_encoder(start: LoadedModel, target: LoadedModel | None) -> None:
     """
     if target is None or start.model.info.reads_states:
         return
-    if start.model.info.frames is None and target.model.info.frames is None:
+    if start.model.info.input is None and target.model.info.input is None:
         return
     ours, theirs = select_encoder(start.params), select_encoder(target.params)
-    alike = start.model.info.frames == target.model.info.frames and _alike(ours, theirs)
+    alike = start.model.info.input == target.model.info.input and _alike(ours, theirs)
     if not alike or not jax.tree.all(jax.tree.map(_same, ours, theirs)):
         raise UserError(
             "config.model.checkpoint has another encoder than config.target; a speech model is"

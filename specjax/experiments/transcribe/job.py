@@ -175,5 +175,5 @@ def time_transcript(job: Job, generator: Generator, audio: list[Any]) -> TimedTr
 
 
 def _check_speech_model(name: str, model: Any) -> None:
-    if model.info.frames is None and not model.info.reads_states:
+    if model.info.input is None and not model.info.reads_states:
         raise UserError(f"config.{name} reads texts; this experiment needs a speech model")

@@ -36,7 +36,12 @@ EMBEDDING = "model.shared.weight"
 STACKS = ("encoder", "decoder")
 
 
-def _stack(side: str) -> Tensors:
+def decoder_modules(place: str) -> Tensors:
+    """The modules of a decoder that is at a `place` in a checkpoint."""
+    return _stack("decoder", place)
+
+
+def _stack(side: str, place: str) -> Tensors:
     """The modules of an encoder or a decoder."""
     layer = {"ff_norm": "final_layer_norm", "ff.up": "fc1", "ff.down": "fc2"}
     for ours, theirs in (("self", "self_attn"), ("cross", "encoder_attn")):
@@ -44,10 +49,10 @@ def _stack(side: str) -> Tensors:
         layer |= {f"{ours}_attention.{w}": f"{theirs}.{w}_proj" for w in "qkv"}
         layer[f"{ours}_attention.o"] = f"{theirs}.out_proj"
     return {
-        f"{side}_entrance.position_embedding": f"model.{side}.embed_positions.weight",
-        f"{side}_entrance.norm": f"model.{side}.layernorm_embedding",
-        f"{side}_norm": f"model.{side}.layer_norm",
-        **nest_modules(f"{side}_{{}}", f"model.{side}.layers.{{}}", layer),
+        f"{side}_entrance.position_embedding": f"{place}.embed_positions.weight",
+        f"{side}_entrance.norm": f"{place}.layernorm_embedding",
+        f"{side}_norm": f"{place}.layer_norm",
+        **nest_modules(f"{side}_{{}}", f"{place}.layers.{{}}", layer),
     }
 
 
@@ -97,8 +102,8 @@ class BartLike(Family[Shape]):
         "embedding": EMBEDDING,
         "head": "lm_head",
         "logits_bias": LOGITS_BIAS,
-        **_stack("encoder"),
-        **_stack("decoder"),
+        **_stack("encoder", "model.encoder"),
+        **_stack("decoder", "model.decoder"),
     }
     prefix = "model."
     ignored = r"model\.(en|de)coder\.(embed_tokens\.weight|embed_positions\.weights?|version)"

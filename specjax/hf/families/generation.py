@@ -267,3 +267,24 @@ def ends_to_hf(config: Any, **firsts: int | None) -> dict[str, Any]:
     eos = config.eos
     last = eos[0] if len(eos) == 1 else list(eos) or None
     return {**firsts, "eos_token_id": last, "pad_token_id": config.pad}
+
+
+def refuse_decoder_settings(decoder: dict[str, Any]) -> None:
+    """Refuses settings of a decoder that Hugging Face would apply without a generation file.
+
+    Raises:
+      ValueError: naming the setting.
+    """
+    try:
+        refuse_processors(decoder, None)
+        beams = beams_in(decoder)
+    except ValueError as error:
+        raise ValueError(f"decoder: {error}") from None
+    given = settings_in(generation_fields(decoder, None)) | {BEAMS: beams}
+    for name, value in given.items():
+        if value not in ((1,) if name in ("repetition_penalty", BEAMS) else (0, [])):
+            raise ValueError(
+                f"decoder: {name} is {format_value(value)}; it must be in generation_config.json, "
+                "which is"
+                " not there"
+            )

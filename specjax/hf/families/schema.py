@@ -17,7 +17,7 @@ import reprlib
 import textwrap
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
@@ -312,6 +312,25 @@ def _read_field(
     if not field.fits(value):
         raise ValueError(f"{written} is {format_value(value)}; it must be {field.allowed}")
     return value
+
+
+Part = TypeVar("Part")
+
+
+def read_object(hf: Mapping[str, Any], name: str, read: Callable[[dict[str, Any]], Part]) -> Part:
+    """What `read` makes of the object `name` in a configuration.
+
+    Raises:
+      ValueError: naming the object, the field, its value and what is allowed.
+    """
+    written = hf.get(name)
+    if not isinstance(written, dict):
+        raise ValueError(f"{name} is {format_value(written)}; it must be an object with its fields")
+    try:
+        with part(name):
+            return read(written)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def head_width(

@@ -9,14 +9,10 @@ from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
 from specjax.hf.families.family import Family, Shape, Tensors, nest_modules
 from specjax.hf.families.generation import (
-    BEAMS,
     GENERATION,
     TOKENS,
-    beams_in,
     ends_to_hf,
-    generation_fields,
-    refuse_processors,
-    settings_in,
+    refuse_decoder_settings,
 )
 from specjax.hf.families.layer_types import KINDS, WINDOWS, every, windows_of
 from specjax.hf.families.schema import (
@@ -26,13 +22,12 @@ from specjax.hf.families.schema import (
     Schema,
     choice,
     flag,
-    format_value,
     number,
     only,
-    part,
     rate,
     raw,
     read,
+    read_object,
     size,
 )
 from specjax.models.layers import ACTIVATIONS
@@ -194,7 +189,7 @@ class T5GemmaLike(Family[Shape]):
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> Shape:
         fields = read(self.schema, hf, GENERATION)
-        sides = (self._side(hf, name) for name in ("encoder", "decoder"))
+        sides = (read_object(hf, name, self.stack) for name in ("encoder", "decoder"))
         (source, encoder), (target, decoder) = sides
         vocab_size = target["vocab_size"]
         if source["vocab_size"] != vocab_size:
@@ -205,7 +200,7 @@ class T5GemmaLike(Family[Shape]):
         # Hugging Face takes missing generation settings from the decoder's.
         words = SPECIAL | {name: hf["decoder"][name] for name in TOKENS if name in hf["decoder"]}
         if generation is None:
-            _refuse_settings(hf["decoder"])
+            refuse_decoder_settings(hf["decoder"])
         sides = {"vocab_size": vocab_size, "encoder": encoder, "decoder": decoder}
         cap = float(target["final_logit_softcapping"] or 0.0)
         return self.build(fields, words | hf, generation, dtype, **sides, logit_cap=cap)
@@ -222,39 +217,9 @@ class T5GemmaLike(Family[Shape]):
             "decoder": stack_to_hf(config, config.decoder) | ends,
         }
 
-    def _side(self, hf: dict[str, Any], name: str) -> tuple[dict[str, Any], Stack]:
-        """`stack` of the encoder or the decoder."""
-        written = hf.get(name)
-        if not isinstance(written, dict):
-            raise ValueError(
-                f"{name} is {format_value(written)}; it must be an object with its fields"
-            )
-        try:
-            with part(name):
-                return self.stack(written)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-
 
 @FAMILIES.register("t5gemma")
 class T5GemmaFamily(T5GemmaLike[T5GemmaConfig]):
     """T5Gemma: an encoder and a decoder of Gemma 2 blocks, of one size or of two."""
 
     shape = T5GemmaConfig
-
-
-def _refuse_settings(decoder: dict[str, Any]) -> None:
-    """Refuses settings that Hugging Face would apply without a generation file."""
-    try:
-        refuse_processors(decoder, None)
-        beams = beams_in(decoder)
-    except ValueError as error:
-        raise ValueError(f"decoder: {error}") from None
-    given = settings_in(generation_fields(decoder, None)) | {BEAMS: beams}
-    for name, value in given.items():
-        if value not in ((1,) if name in ("repetition_penalty", BEAMS) else (0, [])):
-            raise ValueError(
-                f"decoder: {name} is {format_value(value)}; it must be in generation_config.json, "
-                "which is"
-                " not there"
-            )

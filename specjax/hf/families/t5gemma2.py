@@ -17,11 +17,10 @@ from specjax.hf.families.schema import (
     NEEDED,
     SHARED,
     Schema,
-    format_value,
     only,
-    part,
     raw,
     read,
+    read_object,
     size,
 )
 from specjax.models.t5gemma import Stack
@@ -111,16 +110,7 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> T5Gemma2Config:
-        written = hf.get("encoder")
-        if not isinstance(written, dict):
-            raise ValueError(
-                f"encoder is {format_value(written)}; it must be an object with its fields"
-            )
-        try:
-            with part("encoder"):
-                encoder = read(ENCODER, written, GENERATION)
-        except ValueError as error:
-            raise ValueError(f"encoder: {error}") from None
+        encoder = read_object(hf, "encoder", lambda written: read(ENCODER, written, GENERATION))
         text = hf | {"encoder": encoder["text_config"]}
         config = super().config_from_hf(text, generation, dtype)
         return dataclasses.replace(config, image_end=encoder["eoi_token_index"])

@@ -68,7 +68,7 @@ def test_a_family_that_has_no_file_is_refused_by_name(checkpoint: Path) -> None:
     with pytest.raises(UserError, match="has model_type 'alpaca'; supported are bart, ") as caught:
         load(checkpoint)
     models, drafters = str(caught.value).split("; formats of drafters are ")
-    assert models.endswith(" umt5, whisper") and "eagle" not in models
+    assert models.endswith(" umt5, vision-encoder-decoder, whisper") and "eagle" not in models
     assert drafters.startswith("dflash, ") and "eagle3" in drafters and ", llama," not in drafters
 
 

@@ -1,0 +1,117 @@
+"""Converts images to a model's patches, with its checkpoint's image processor."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specjax.hf.config_json import read_json
+from specjax.hf.extractor import FILES
+from specjax.models.info import Patches
+from specjax.runtime.errors import UserError
+from specjax.runtime.files import expand_path, shorten_path
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageReader:
+    """Patches of an image that is a file, a Pillow image, or an array of pixels.
+
+    Pixels are unsigned bytes, gray [H, W] or in colors [H, W, 3]; the processor resizes and
+    normalizes them. Numbers of floating point [C, H, W] are what it has made.
+    """
+
+    processor: Any  # transformers' image processor
+    patches: Patches
+
+    def __call__(self, where: str, prompt: Any) -> np.ndarray:
+        """Patches [P, M] float32; `where` names the prompt in error messages.
+
+        Raises:
+          UserError: when the image is invalid.
+        """
+        grid = self.patches
+        if isinstance(prompt, (str, Path)):
+            where, prompt = f"image {str(prompt)!r}", read_image(prompt)
+        pixels = self._process(where, prompt)
+        shape = grid.channels, grid.rows, grid.height, grid.columns, grid.breadth
+        # From channels, rows and columns to the grid, then a patch's columns, rows and channels.
+        return pixels.reshape(shape).transpose(1, 3, 4, 2, 0).reshape(grid.count, grid.width)
+
+    def _process(self, where: str, prompt: Any) -> np.ndarray:
+        """Normalized pixels [C, H, W] float32 of the size that the model reads."""
+        given = np.asarray(prompt)
+        wanted = self.patches.channels, *self.patches.size
+        if np.issubdtype(given.dtype, np.floating) and given.shape == wanted:
+            if not np.isfinite(given).all():
+                raise UserError(f"{where} has numbers that are not finite")
+            return given.astype(np.float32)
+        gray, colored = given.ndim == 2, given.ndim == 3 and given.shape[-1] == 3
+        if given.dtype != np.uint8 or not (gray or colored) or not given.size:
+            raise UserError(
+                f"{where} is {_describe(prompt, given)}; it must be an image file, a Pillow image,"
+                f" or pixels: unsigned bytes [H, W] or [H, W, 3], or numbers {list(wanted)} as the"
+                " model reads them"
+            )
+        if gray:
+            given = np.repeat(given[..., None], 3, axis=-1)
+        made = self.processor(given, return_tensors="np", input_data_format="channels_last")
+        return np.asarray(made["pixel_values"][0], np.float32)
+
+
+def _describe(prompt: Any, given: np.ndarray) -> str:
+    numbers = given.dtype != object and given.ndim
+    return f"{given.dtype} {list(given.shape)}" if numbers else f"of type {type(prompt).__name__}"
+
+
+def read_image(file: str | Path) -> np.ndarray:
+    """The pixels [H, W, 3] of a file, unsigned bytes; transparent ones lie on white.
+
+    Raises:
+      UserError: when it cannot be read.
+    """
+    from PIL import Image, UnidentifiedImageError  # slow to import
+
+    path = expand_path(file)
+    if not os.path.isfile(path):
+        raise UserError(f"image {shorten_path(file)!r} is not a file")
+    try:
+        with Image.open(path) as image:
+            colored = image.convert("RGBA")
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError) as error:
+        raise UserError(f"image {str(file)!r} cannot be read: {error}") from None
+    white = Image.new("RGBA", colored.size, "white")
+    return np.asarray(Image.alpha_composite(white, colored).convert("RGB"))
+
+
+def load_image_reader(path: Path, patches: Patches) -> ImageReader:
+    """The reader of a checkpoint directory, that of ViT where it has no file of a processor.
+
+    Raises:
+      UserError: when the file is damaged, or its images do not fit the model.
+    """
+    from transformers import AutoImageProcessor  # slow to import
+    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+    stored = next((path / name for name in FILES if (path / name).exists()), None)
+    if stored is None:
+        height, width = patches.size
+        return ImageReader(ViTImageProcessorPil(size={"height": height, "width": width}), patches)
+    read_json(stored)
+    try:
+        processor = AutoImageProcessor.from_pretrained(path, backend="pil", trust_remote_code=False)
+    except (ImportError, KeyError, OSError, TypeError, ValueError) as error:
+        raise UserError(f"{str(stored)!r} cannot be used: {error}") from None
+    reader = ImageReader(processor, patches)
+    blank = np.zeros((*patches.size, 3), np.uint8)
+    made = processor(blank, return_tensors="np", input_data_format="channels_last")
+    found, wanted = np.shape(made["pixel_values"])[1:], (patches.channels, *patches.size)
+    if found != wanted:
+        raise UserError(
+            f"the image processor of {str(path)!r} gives images of shape {list(found)}; the model"
+            f" reads {list(wanted)}"
+        )
+    return reader
