@@ -27,7 +27,8 @@ from specjax.data.examples import examples
 from specjax.data.sources import Source
 from specjax.decoding.loop import advance_jitted, begin_jitted, finish
 from specjax.decoding.summary import summarize
-from specjax.hf.speech import drafting_first, with_encoder_of
+from specjax.hf.shared_encoder import with_encoder_of
+from specjax.hf.speech import drafting_first
 from specjax.loading import LoadedModel
 from specjax.metrics.metric import get_metric
 from specjax.reporting.table import align_columns

@@ -12,14 +12,12 @@ from jax.sharding import Mesh
 
 from specjax.checks import check_dictionary, check_integer, parse_dtype, parse_weights
 from specjax.hf import huggingface
-from specjax.hf.extractor import load_extractor
 from specjax.hf.families.generation import beams_in, settings_in
-from specjax.hf.images import load_image_reader
+from specjax.hf.input_reader import load_input_reader
 from specjax.hf.languages import check_one_language, language_generation
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.logits.settings import parse_settings
 from specjax.models.base import LanguageModel, Params
-from specjax.models.info import Input, Patches
 from specjax.models.quantized_weights import quantize_params
 from specjax.parallel import padding
 from specjax.parallel.sharding import placement
@@ -124,20 +122,11 @@ def load(
     parse_settings(settings_in(fields), f"{file}: ")
     if mesh is not None and pad_heads:
         model, params = padding.pad_heads(model, params, mesh, ways)
-    extractor = _load_extractor(checkpoint.path, model.info.input)
+    extractor = load_input_reader(checkpoint.path, model.info.input)
     original = checkpoint.original_config
     return LoadedModel(
         model, params, tokenizer, str(name), mesh, ways, None, fields, extractor, original
     )
-
-
-def _load_extractor(path: Path, given: Input | None) -> Any:
-    """What turns audio or images into a model's input; None for models that read tokens."""
-    if given is None:
-        return None
-    if isinstance(given, Patches):
-        return load_image_reader(path, given)
-    return load_extractor(path, given)
 
 
 def quantize(model: LoadedModel, weights: str) -> LoadedModel:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specjax.checks import check_dictionary
+from specjax.hf.shared_encoder import with_encoder_of
 from specjax.hf.shared_tokens import LEAST_SHARED, in_vocabulary_of
-from specjax.hf.speech import with_encoder_of
 from specjax.loading import LoadedModel
 from specjax.logits.guidance import apply_guidance
 from specjax.models.base import LanguageModel, Params

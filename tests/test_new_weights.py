@@ -17,7 +17,7 @@ import specjax
 from specjax.decoding.loop import generate
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal
-from specjax.models.whisper import select_encoder
+from specjax.models.with_input import select_encoder
 from specjax.training.surgery import take
 
 LIMIT = 12

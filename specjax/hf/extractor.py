@@ -81,7 +81,13 @@ class Extractor:
         return given
 
 
-def load_extractor(path: Path, frames: Frames) -> Extractor:
+def find_stored(path: Path | None) -> Path | None:
+    """The file of a checkpoint's processor, if it has one."""
+    files = [path / name for name in FILES] if path else []
+    return next((file for file in files if file.exists()), None)
+
+
+def load_extractor(path: Path | None, frames: Frames) -> Extractor:
     """The feature extractor of a checkpoint directory, Whisper's own where it has no file of one.
 
     Raises:
@@ -89,14 +95,14 @@ def load_extractor(path: Path, frames: Frames) -> Extractor:
     """
     from transformers import WhisperFeatureExtractor  # slow to import
 
-    stored = next((path / name for name in FILES if (path / name).exists()), None)
+    stored = find_stored(path)
     if stored is None:
         seconds = frames.count * HOP // RATE
         made = WhisperFeatureExtractor(feature_size=frames.width, chunk_length=seconds)
     else:
         read_json(stored)
         try:
-            made = WhisperFeatureExtractor.from_pretrained(path)
+            made = WhisperFeatureExtractor.from_pretrained(stored.parent)
         except (OSError, TypeError, ValueError) as error:
             raise UserError(f"{str(stored)!r} cannot be used: {error}") from None
     found, wanted = (made.feature_size, made.nb_max_frames), (frames.width, frames.count)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from specjax.hf.config_json import read_json
-from specjax.hf.extractor import FILES
+from specjax.hf.extractor import find_stored
 from specjax.models.info import Patches
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import expand_path, shorten_path
@@ -87,7 +87,7 @@ def read_image(file: str | Path) -> np.ndarray:
     return np.asarray(Image.alpha_composite(white, colored).convert("RGB"))
 
 
-def load_image_reader(path: Path, patches: Patches) -> ImageReader:
+def load_image_reader(path: Path | None, patches: Patches) -> ImageReader:
     """The reader of a checkpoint directory, that of ViT where it has no file of a processor.
 
     Raises:
@@ -96,13 +96,15 @@ def load_image_reader(path: Path, patches: Patches) -> ImageReader:
     from transformers import AutoImageProcessor  # slow to import
     from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-    stored = next((path / name for name in FILES if (path / name).exists()), None)
+    stored = find_stored(path)
     if stored is None:
         height, width = patches.size
         return ImageReader(ViTImageProcessorPil(size={"height": height, "width": width}), patches)
     read_json(stored)
     try:
-        processor = AutoImageProcessor.from_pretrained(path, backend="pil", trust_remote_code=False)
+        processor = AutoImageProcessor.from_pretrained(
+            stored.parent, backend="pil", trust_remote_code=False
+        )
     except (ImportError, KeyError, OSError, TypeError, ValueError) as error:
         raise UserError(f"{str(stored)!r} cannot be used: {error}") from None
     reader = ImageReader(processor, patches)
@@ -111,7 +113,7 @@ def load_image_reader(path: Path, patches: Patches) -> ImageReader:
     found, wanted = np.shape(made["pixel_values"])[1:], (patches.channels, *patches.size)
     if found != wanted:
         raise UserError(
-            f"the image processor of {str(path)!r} gives images of shape {list(found)}; the model"
-            f" reads {list(wanted)}"
+            f"the image processor of {str(stored.parent)!r} gives images of shape"
+            f" {list(found)}; the model reads {list(wanted)}"
         )
     return reader

@@ -1,9 +1,4 @@
-"""Loaded speech models: their language and task, and drafters that share tokens or an encoder.
-
-Distil-Whisper (Gandhi et al. 2023, "Distil-Whisper: Robust Knowledge Distillation via Large-Scale
-Pseudo Labelling", section 3.2) copies and freezes the encoder of its teacher. Where weights are the
-same, so are its states: a decode computes them once, and the drafter's copy is released.
-"""
+"""Loaded speech models: their language and task, and drafters that share tokens."""
 
 from __future__ import annotations
 
@@ -11,15 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
 from specjax.checks import check_integer
 from specjax.hf.families import speech as telling
 from specjax.hf.families.speech import prefix_tokens
-from specjax.models.base import LanguageModel, Params
+from specjax.models.base import LanguageModel
 from specjax.models.vocabularies import OtherVocabulary, restrict_vocabulary
-from specjax.models.whisper import SpeechTokens, Whisper, drop_encoder, select_encoder
+from specjax.models.whisper import SpeechTokens, Whisper
 from specjax.runtime.errors import UserError
 
 TIMESTAMPS = "return_timestamps"
@@ -115,45 +107,6 @@ def _writes_times(target: Whisper, tokens: SpeechTokens) -> bool:
 def _times(model: Whisper) -> range:
     last = model.config.speech.no_timestamps
     return range(0) if last is None else range(last + 1, model.info.vocab_size)
-
-
-def with_encoder_of(target: Any, drafter: Any) -> Any:
-    """The drafter without an encoder of its own where that equals the target's, else as it is.
-
-    Both are what `specjax.load` returns. Of a drafter without parameters they are taken to be
-    equal where their shapes are.
-    """
-    borrowing = _borrowing(target.model, drafter.model)
-    if borrowing is drafter.model or target.mesh != drafter.mesh:
-        return drafter
-    if drafter.params is None:
-        return dataclasses.replace(drafter, model=borrowing)
-    if not _equal(select_encoder(target.params), select_encoder(drafter.params)):
-        return drafter
-    params = drop_encoder(drafter.params)
-    return dataclasses.replace(drafter, model=borrowing, params=params)
-
-
-def _borrowing(target: LanguageModel, drafter: LanguageModel) -> LanguageModel:
-    """The drafter without an encoder if its own is of the shape of the target's, else as it is."""
-    if not isinstance(target, Whisper) or not isinstance(drafter, Whisper):
-        return drafter
-    if _shape(target) != _shape(drafter) or drafter.info.borrows_encoder:
-        return drafter
-    return Whisper(dataclasses.replace(drafter.config, own_encoder=False))
-
-
-def _shape(model: Whisper) -> tuple[Any, ...]:
-    """All that an encoder's states depend on but its weights."""
-    c = model.config
-    layers = c.num_layers, c.d_model, c.encoder_ff, c.encoder_heads, c.activation, c.eps
-    return *layers, c.frames, c.dtype
-
-
-def _equal(first: Params, second: Params) -> bool:
-    """Whether two trees of the same shapes hold the same numbers."""
-    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
-    return all(a.dtype == b.dtype and bool(jnp.array_equal(a, b)) for a, b in pairs)
 
 
 def drafting_first(drafter: Any, count: int) -> Any:

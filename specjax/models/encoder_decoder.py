@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from specjax.models.attention import AnyBias, LengthBias, Source, attention, make_text_bias
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import KeysValues, make_empty_cache, update_cache
-from specjax.models.info import Input, ModelInfo
+from specjax.models.info import ModelInfo
 from specjax.models.layers import (
     Tree,
     apply,
@@ -326,13 +326,6 @@ class EncoderDecoderModule(nn.Module):
         """Computes teacher-forced logits [B, T, V] of decoder inputs `target` [B, T]."""
         last = (self.config.num_decoder_layers,)
         return self.teach(source, source_length, target, True, last)[0]
-
-
-def init_on_input(module: EncoderDecoderModule, key: jax.Array, given: Input) -> Params:
-    """Initializes float32 parameters of a module that reads audio or images."""
-    prompt = jax.ShapeDtypeStruct((1, given.count, given.width), jnp.float32)
-    ids = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1,), (1, 1)))
-    return module.lazy_init(key, prompt, *ids)["params"]
 
 
 class EncoderDecoder(LinenModel):

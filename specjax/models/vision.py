@@ -7,6 +7,7 @@ Data-efficient Image Transformers" (2021), section 4; Li et al., "TrOCR" (2023),
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Hashable
 from typing import Any
 
 import flax.linen as nn
@@ -14,11 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models.attention import LengthBias, make_text_bias
-from specjax.models.bart import BartConfig, DecoderStack, EncoderLayer
-from specjax.models.base import Params
-from specjax.models.encoder_decoder import EncoderDecoder, init_on_input
-from specjax.models.info import ModelInfo, Patches
+from specjax.models.bart import EncoderLayer
+from specjax.models.info import Patches
 from specjax.models.layers import Dense, LayerNorm, multiply
+from specjax.models.with_input import OWN, InputConfig, InputModel, InputModule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class VisionConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageToTextConfig(BartConfig):
+class ImageToTextConfig(InputConfig):
     """Shape of a model that writes what an image shows; `d_model` is the decoder's."""
 
     vision: VisionConfig = dataclasses.field(kw_only=True)
@@ -70,6 +70,18 @@ class ImageToTextConfig(BartConfig):
                 f"decoder_attention_heads is {self.num_heads}; it must divide d_model,"
                 f" {self.d_model}"
             )
+
+    @property
+    def input(self) -> Patches:
+        return self.vision.patches
+
+    @property
+    def encoder_shape(self) -> Hashable:
+        return self.encoder, self.projected and self.d_model
+
+    @property
+    def encoder_width(self) -> int:
+        return self.d_model if self.projected else self.vision.d_model
 
     @property
     def encoder(self) -> VisionConfig:
@@ -103,19 +115,20 @@ class PatchInput(nn.Module):
         return x + position.astype(c.dtype)
 
 
-class ImageToTextModule(DecoderStack[ImageToTextConfig]):
+class ImageToTextModule(InputModule[ImageToTextConfig]):
     """Parameters and layers; `ImageToText` implements the model interface."""
 
     def setup(self) -> None:
         super().setup()
         c = self.config.encoder
-        self.encoder_entrance = PatchInput(c)
-        self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
-        self.encoder_norm = LayerNorm(c.eps)
-        if self.config.projected:
-            self.encoder_projection = Dense(self.config.d_model, c.dtype, bias=True)
+        if self.config.encoder_use == OWN:
+            self.encoder_entrance = PatchInput(c)
+            self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
+            self.encoder_norm = LayerNorm(c.eps)
+            if self.config.projected:
+                self.encoder_projection = Dense(self.config.d_model, c.dtype, bias=True)
 
-    def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
+    def read_input(self, source: jax.Array, length: jax.Array, deterministic: bool) -> jax.Array:
         x = self.drop(self.encoder_entrance(source), deterministic=deterministic)
         bias = make_text_bias(LengthBias(length), x.shape[1], x.shape[1])
         x = self.run_encoder(x, [bias] * len(self.encoder), deterministic)
@@ -124,28 +137,8 @@ class ImageToTextModule(DecoderStack[ImageToTextConfig]):
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageToText(EncoderDecoder):
+class ImageToText(InputModel):
     """A model that reads images (`models.base`)."""
 
     config: ImageToTextConfig
-
-    @property
-    def module(self) -> ImageToTextModule:
-        return ImageToTextModule(self.config)
-
-    @property
-    def info(self) -> ModelInfo:
-        c = self.config
-        own = {"max_positions": c.max_positions, "input": c.vision.patches}
-        return dataclasses.replace(super().info, **own, drops_scale=c.final_norm)
-
-    def init(self, key: jax.Array) -> Params:
-        """Initializes float32 parameters."""
-        return init_on_input(self.module, key, self.config.vision.patches)
-
-    def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
-        embedded = super().embed(params, tokens)
-        return embedded * self.config.d_model**0.5 if self.config.scale_embedding else embedded
-
-    def count_states(self, length: jax.Array) -> jax.Array:
-        return jnp.full_like(length, self.config.vision.patches.states)
+    module_class = ImageToTextModule

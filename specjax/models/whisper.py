@@ -9,7 +9,7 @@ such a drafter can borrow the encoder of its target.
 from __future__ import annotations
 
 import dataclasses
-import functools
+from collections.abc import Hashable
 
 import flax.linen as nn
 import jax
@@ -17,17 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.models.attention import LengthBias, make_text_bias
-from specjax.models.bart import BartConfig, DecoderStack, EncoderLayer
-from specjax.models.base import Params
-from specjax.models.encoder_decoder import EncoderDecoder, init_on_input
+from specjax.models.bart import EncoderLayer
 from specjax.models.info import ForcedToken, Frames, ModelInfo
-from specjax.models.layers import ACTIVATIONS, LayerNorm, apply
+from specjax.models.layers import ACTIVATIONS, LayerNorm
+from specjax.models.with_input import OWN, InputConfig, InputModel, InputModule
 
 KERNEL, STRIDE = 3, 2
 """Width of the convolutions in frames, and stride of the second one."""
-
-ENCODER = "encoder"
-"""Prefix of the names of encoder parameters, which a drafter may borrow."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +38,7 @@ class SpeechTokens:
 
 
 @dataclasses.dataclass(frozen=True)
-class WhisperConfig(BartConfig):
+class WhisperConfig(InputConfig):
     """Shape of a Whisper model; `max_positions` are the decoder's."""
 
     max_positions: int
@@ -51,7 +47,6 @@ class WhisperConfig(BartConfig):
     encoder_positions: int = 1500
     forced: tuple[ForcedToken, ...] = ()  # after the start token: language, task, no timestamps
     speech: SpeechTokens = SpeechTokens()
-    own_encoder: bool = True  # False: it borrows its target's
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,8 +57,13 @@ class WhisperConfig(BartConfig):
             )
 
     @property
-    def frames(self) -> Frames:
+    def input(self) -> Frames:
         return Frames(STRIDE * self.encoder_positions, self.mels, STRIDE)
+
+    @property
+    def encoder_shape(self) -> Hashable:
+        layers = self.num_layers, self.d_model, self.encoder_ff, self.encoder_heads
+        return *layers, self.activation, self.eps, self.input, self.dtype
 
 
 class Convolution(nn.Module):
@@ -108,20 +108,18 @@ class AudioInput(nn.Module):
         return x + self.position_embedding.astype(x.dtype)
 
 
-class WhisperModule(DecoderStack[WhisperConfig]):
+class WhisperModule(InputModule[WhisperConfig]):
     """Parameters and layers; `Whisper` implements the model interface."""
 
     def setup(self) -> None:
         super().setup()
         c = self.config
-        if c.own_encoder:
+        if c.encoder_use == OWN:
             self.encoder_entrance = AudioInput(c)
             self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
             self.encoder_norm = LayerNorm(c.eps)
 
-    def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
-        if not self.config.own_encoder:
-            return source.astype(self.config.dtype)  # encoder states of the target
+    def read_input(self, source: jax.Array, length: jax.Array, deterministic: bool) -> jax.Array:
         x = self.drop(self.encoder_entrance(source), deterministic=deterministic)
         bias = make_text_bias(LengthBias(length), x.shape[1], x.shape[1])
         biases = [bias] * len(self.encoder)
@@ -129,64 +127,15 @@ class WhisperModule(DecoderStack[WhisperConfig]):
 
 
 @dataclasses.dataclass(frozen=True)
-class Whisper(EncoderDecoder):
+class Whisper(InputModel):
     """A Whisper model (`models.base`)."""
 
     config: WhisperConfig
-
-    @property
-    def module(self) -> WhisperModule:
-        return WhisperModule(self.config)
+    module_class = WhisperModule
 
     @property
     def info(self) -> ModelInfo:
-        c = self.config
-        own = {"forced": c.forced, "input": c.frames, "borrows_encoder": not c.own_encoder}
-        return dataclasses.replace(super().info, max_positions=c.max_positions, **own)
-
-    def init(self, key: jax.Array) -> Params:
-        """Initializes float32 parameters."""
-        whole = WhisperModule(dataclasses.replace(self.config, own_encoder=True))
-        params = init_on_input(whole, key, self.config.frames)
-        return params if self.config.own_encoder else drop_encoder(params)
-
-    def count_states(self, length: jax.Array) -> jax.Array:
-        return length // STRIDE
-
-
-@dataclasses.dataclass(frozen=True)
-class WhisperDecoder(Whisper):
-    """The decoder of a Whisper model; its prompts are encoder states [B, S, D]."""
-
-    @classmethod
-    def from_model(cls, model: Whisper) -> WhisperDecoder:
-        """Returns the decoder of a model."""
-        return cls(dataclasses.replace(model.config, own_encoder=False))
-
-    @property
-    def info(self) -> ModelInfo:
-        states = Frames(self.config.encoder_positions, self.config.d_model, 1)
-        return dataclasses.replace(super().info, input=states, borrows_encoder=False)
-
-    def count_states(self, length: jax.Array) -> jax.Array:
-        return length
-
-
-@functools.partial(jax.jit, static_argnames="model")
-def compute_encoder_states(model: Whisper, params: Params, frames: jax.Array) -> jax.Array:
-    """Computes final encoder states [B, S, D] of log-mel frames [B, P, M]."""
-    length = jnp.full(len(frames), model.config.encoder_positions)
-    return apply(model.module, "encode", params, frames, length)
-
-
-def drop_encoder(params: Params) -> Params:
-    """Removes the encoder's parameters, for a model that borrows its target's encoder."""
-    return {name: part for name, part in params.items() if not name.startswith(ENCODER)}
-
-
-def select_encoder(params: Params) -> Params:
-    """Returns the encoder's parameters."""
-    return {name: part for name, part in params.items() if name.startswith(ENCODER)}
+        return dataclasses.replace(super().info, forced=self.config.forced)
 
 
 def _init_sinusoids(key: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:

@@ -284,7 +284,7 @@ def _check(generator: Any, audio: Any) -> Frames:
     if not isinstance(generator, Generator):
         raise UserError(f"generator is {generator!r}; it must be a specjax.Generator")
     target, frames = generator.target, generator.target.model.info.input
-    if target.extractor is None or frames is None:
+    if target.extractor is None or not isinstance(frames, Frames):
         raise UserError(
             f"generator decodes by {target.name!r}, which reads no audio; it must be a speech model"
         )

@@ -93,7 +93,7 @@ class Listening(PrefixModel):
 
     @property
     def info(self):
-        return dataclasses.replace(super().info, frames=Frames(4, WIDTH, 1))
+        return dataclasses.replace(super().info, input=Frames(4, WIDTH, 1))
 
     def start(
         self, params, prompt, prompt_length, capacity, *, features=(), ahead=None, longest=None

@@ -18,8 +18,9 @@ from specjax.contracts.decoder_prefix import prefill
 from specjax.contracts.env import Bound
 from specjax.hf import huggingface
 from specjax.hf.extractor import load_extractor
+from specjax.hf.shared_encoder import with_encoder_of
 from specjax.hf.shared_tokens import in_vocabulary_of, shared_tokens
-from specjax.hf.speech import drafting_first, own_prefix, with_encoder_of
+from specjax.hf.speech import drafting_first, own_prefix
 from specjax.loading import LoadedModel
 from specjax.models.vocabularies import list_draft_tokens, restrict_vocabulary
 from specjax.models.whisper import SpeechTokens, Whisper

@@ -19,7 +19,8 @@ from specjax.experiments.decode import job as decode
 from specjax.experiments.transcribe import job as transcribe
 from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_tokenizer
-from specjax.models.whisper import Whisper, drop_encoder
+from specjax.models.whisper import Whisper
+from specjax.models.with_input import drop_encoder
 from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "whisper"

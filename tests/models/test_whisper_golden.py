@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 import specjax
 from specjax.decoding.loop import generate
 from specjax.hf import huggingface
-from specjax.hf.speech import with_encoder_of
+from specjax.hf.shared_encoder import with_encoder_of
 from specjax.loading import LoadedModel, load
 from specjax.models.whisper import Whisper
 

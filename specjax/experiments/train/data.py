@@ -16,8 +16,8 @@ from specjax.data.text import Example
 from specjax.decoding.strategy import autoregressive
 from specjax.experiments.decode.data import Data, check_single_turn, load_data
 from specjax.experiments.decode.prompts import chat_prompts_by
-from specjax.experiments.train.speech import SpeechEncoder
 from specjax.experiments.train.target_outputs import write_outputs
+from specjax.experiments.train.with_input import InputEncoder
 from specjax.loading import LoadedModel
 from specjax.models.info import ModelInfo
 from specjax.runtime.errors import UserError
@@ -123,7 +123,7 @@ def make_encoder(config: ConfigDict, start: LoadedModel) -> Encoder:
     )
 
 
-AnyEncoder = Encoder | SpeechEncoder
+AnyEncoder = Encoder | InputEncoder
 """Encoders of prompts into model inputs and of outputs into ids."""
 
 
@@ -239,5 +239,5 @@ def target_outputs(
     size, seed = settings.batch_size, config.seed
     rows = write_outputs(generator, prompts, ids, file, batch_size=size, seed=seed)
     return RaggedRows(
-        encoder.with_heads(prompts, rows) if isinstance(encoder, SpeechEncoder) else rows
+        encoder.with_heads(prompts, rows) if isinstance(encoder, InputEncoder) else rows
     )

@@ -37,9 +37,9 @@ from specjax.experiments.train.objective import (
 from specjax.experiments.train.on_topology import plan_on_topology
 from specjax.experiments.train.planning import check_memory, show_plan
 from specjax.experiments.train.scores import Heldout, Scores, decodable
-from specjax.experiments.train.speech import make_speech
 from specjax.experiments.train.subject import Subject, make_subject
 from specjax.experiments.train.target_outputs import make_prompt
+from specjax.experiments.train.with_input import make_input_parts
 from specjax.experiments.workdir import check_settings, write_settings
 from specjax.hf.speech import in_language
 from specjax.hf.tokenizer import check_same_vocabulary
@@ -81,9 +81,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     objective = make_objective(config)
     check_fits(config, objective, start.model)
     check_calibration(objective, start.model, len(texts.validation))
-    audio = make_speech(config, encoder, start, target, workdir)
-    if audio:
-        start, target, encoder = audio.start, audio.target, audio.encoder
+    given = make_input_parts(config, encoder, start, target, workdir)
+    if given:
+        start, target, encoder = given.start, given.target, given.encoder
     parts = make_parts(config, start, objective, target, texts, encoder)
     parts.scores.check(config.evaluation.keep)
     # After all checks: a refused config must not claim the workdir.
@@ -106,7 +106,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     params = fit(run_of(config, parts, batches), workdir)
     heldout = parts.scores.heldout.batches
     subject, figures = calibrate(parts.subject, parts.setup, parts.frozen, heldout, params)
-    subject = audio.with_encoder(subject) if audio else subject
+    subject = given.with_encoder(subject) if given else subject
     places = subject.save(params, workdir)
     return write_results(config, subject, texts, places, workdir, figures)
 

@@ -17,7 +17,7 @@ from specjax.experiments.config.memory import FLOAT, check_bytes
 from specjax.experiments.config.placement import whole_words
 from specjax.experiments.train.model import choose_tokenizer, make_model_shape
 from specjax.experiments.train.objective import make_objective
-from specjax.experiments.train.speech import trained_part
+from specjax.experiments.train.with_input import get_decoder
 from specjax.hf.descriptions import describe
 from specjax.hf.tensors import flat_shapes
 from specjax.models.attention import count_scores
@@ -108,7 +108,7 @@ def target_of(config: ConfigDict) -> LanguageModel | None:
     if not config.target:
         return None
     target = describe(config.target, DTYPES[config.dtype], **generation_arguments(config))
-    return trained_part(target)
+    return get_decoder(target)
 
 
 def sizes(config: ConfigDict, model: LanguageModel, target: LanguageModel | None) -> dict[str, int]:
@@ -144,7 +144,7 @@ def planned_model(
         options = generation_arguments(config)
         whole = describe(settings.checkpoint, jnp.float32, **options)
         taken = take_layers_shape(whole, settings.decoder_layers, settings.encoder_layers)
-        return trained_part(taken)
+        return get_decoder(taken)
     width = target.info.vocab_size if target else width
     if not width and "vocab_size" not in settings.shape:
         raise UserError(

@@ -25,6 +25,7 @@ from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.experiments.transcribe.results import TimedTranscript, figures, output_rows, table
 from specjax.experiments.workdir import file_stamps, read_finished
 from specjax.measuring.environment import environment
+from specjax.models.info import Frames
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import write_json, write_jsonl
 from specjax.runtime.progress import progress
@@ -175,5 +176,5 @@ def time_transcript(job: Job, generator: Generator, audio: list[Any]) -> TimedTr
 
 
 def _check_speech_model(name: str, model: Any) -> None:
-    if model.info.input is None and not model.info.reads_states:
+    if not isinstance(model.info.input, Frames) and not model.info.reads_states:
         raise UserError(f"config.{name} reads texts; this experiment needs a speech model")

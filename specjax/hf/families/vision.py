@@ -31,6 +31,7 @@ from specjax.models.info import Patches
 from specjax.models.layers import ACTIVATIONS
 from specjax.models.positions import Sinusoids
 from specjax.models.vision import ImageToText, ImageToTextConfig, VisionConfig
+from specjax.models.with_input import check_has_encoder
 
 ENCODER = Schema(
     SHARED
@@ -189,6 +190,7 @@ class VisionEncoderDecoder(Family[ImageToTextConfig]):
         return self.build(checked, tokens | hf, generation, dtype, **attributes)
 
     def to_fields(self, config: Any) -> dict[str, Any]:
+        check_has_encoder(config)
         ends = self.ends(config)
         return {
             "encoder": _encoder_to_hf(config.vision),

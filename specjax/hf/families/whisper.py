@@ -11,6 +11,7 @@ from specjax.hf.families.family import Stored, Tensors
 from specjax.hf.families.generation import GENERATION, NEUTRAL, reading_generation
 from specjax.hf.families.schema import only, raw, read, size
 from specjax.models.whisper import Whisper, WhisperConfig
+from specjax.models.with_input import check_has_encoder
 
 
 @FAMILIES.register("whisper")
@@ -74,7 +75,6 @@ class WhisperFamily(BartLike[WhisperConfig]):
         return self.build(checked, hf, generation, dtype, forced=forced, speech=tokens)
 
     def config_to_hf(self, config: WhisperConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-        if not config.own_encoder:
-            raise ValueError("the model borrows its target's encoder; it cannot be saved without")
+        check_has_encoder(config)
         fields, ends = super().config_to_hf(config)
         return fields, ends | speech.to_hf(config)

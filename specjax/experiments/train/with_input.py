@@ -1,7 +1,8 @@
-"""Trains decoders of speech models on states of a frozen encoder.
+"""Trains models that read audio or images: decoders on states of a frozen encoder, or all.
 
 Distil-Whisper (Gandhi et al. 2023, section 3.2) freezes the encoder of its teacher. So its states
-are computed once for each audio file and stored in the workdir, and a step costs a decoder only.
+are computed once for each file and stored in the workdir, and a step costs a decoder only. A model
+with random parameters is trained whole; what its encoder reads is stored instead.
 """
 
 from __future__ import annotations
@@ -20,45 +21,50 @@ from ml_collections import ConfigDict
 from specjax.contracts.decoder_prefix import choose_decoder_prefix
 from specjax.contracts.env import Bound
 from specjax.data.encoding import Encoder
-from specjax.experiments.train.encoder_states import EncoderStates
+from specjax.experiments.train.stored_prompts import StoredPrompts
 from specjax.experiments.train.subject import MODEL, HeadsAndTrunk, Subject
+from specjax.hf.input_reader import load_input_reader
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
 from specjax.models.info import ForcedToken
-from specjax.models.whisper import (
-    Whisper,
-    WhisperDecoder,
+from specjax.models.whisper import Whisper
+from specjax.models.with_input import (
+    NONE,
+    InputModel,
     compute_encoder_states,
     drop_encoder,
     select_encoder,
 )
 from specjax.runtime.errors import UserError
 
+INPUT = "(input)"
+"""What is stored of files, in place of the checkpoint whose encoder gives states."""
+
 DETECTED_ROWS = 8
 """Audio files whose language is detected in one call."""
 
 
 @dataclasses.dataclass(frozen=True)
-class StatesExtractor:
-    """The prompts of a speech model's decoder, which are encoder states [S, D]."""
+class Stored:
+    """Reads prompts that are stored as arrays: encoder states [S, D], or input [P, M]."""
 
     def __call__(self, where: str, prompt: Any) -> np.ndarray:
         return np.asarray(prompt, np.float32)
 
 
 def extract_decoder(loaded: LoadedModel) -> LoadedModel:
-    """The decoder of a loaded speech model."""
-    model, params = trained_part(loaded.model), drop_encoder(loaded.params)
-    return dataclasses.replace(loaded, model=model, params=params, extractor=StatesExtractor())
+    """The decoder of a loaded model that reads audio or images."""
+    model, params = get_decoder(loaded.model), drop_encoder(loaded.params)
+    return dataclasses.replace(loaded, model=model, params=params, extractor=Stored())
 
 
-def trained_part(model: LanguageModel) -> LanguageModel:
-    """The trained part of a model: of a speech model its decoder."""
-    return WhisperDecoder.from_model(model) if isinstance(model, Whisper) else model
+def get_decoder(model: LanguageModel) -> LanguageModel:
+    """The decoder of a model that reads audio or images; others as they are."""
+    return model.with_encoder(NONE) if isinstance(model, InputModel) else model
 
 
 def check_one_encoder(start: LoadedModel, target: LoadedModel | None) -> None:
-    """Refuses a speech model whose encoder differs from its target's.
+    """Refuses a model of audio or images whose encoder differs from its target's.
 
     A drafter on the target's states has none.
 
@@ -73,8 +79,8 @@ def check_one_encoder(start: LoadedModel, target: LoadedModel | None) -> None:
     alike = start.model.info.input == target.model.info.input and _alike(ours, theirs)
     if not alike or not jax.tree.all(jax.tree.map(_same, ours, theirs)):
         raise UserError(
-            "config.model.checkpoint has another encoder than config.target; a speech model is"
-            " trained on the encoder states of its target, so they must be the same"
+            "config.model.checkpoint has another encoder than config.target; a model of audio or"
+            " images is trained on the encoder states of its target, so they must be the same"
         )
 
 
@@ -88,22 +94,24 @@ def _same(ours: jax.Array, theirs: jax.Array) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class SpeechEncoder:
-    """Encodes audio files into states, and texts into ids with the model's forced tokens."""
+class InputEncoder:
+    """Encodes files into states or input, and texts into ids with the model's forced tokens."""
 
     texts: Encoder
     whole: LoadedModel  # whose encoder it is
-    transcriber: LoadedModel  # the decoder that detects languages
-    states: EncoderStates
+    writer: LoadedModel  # the decoder that detects languages
+    stored: StoredPrompts
+    encoded: bool  # states are stored, not input
 
     def prompts(self, sources: Sequence[str]) -> Sequence[np.ndarray]:
-        """Encoder states [S, D] of audio files."""
-        return self.states(sources, self._compute_states)
+        """Encoder states [S, D], or input [P, M], of files."""
+        return self.stored(sources, self._compute)
 
     def outputs(self, sources: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
         """Ids of the outputs to learn, the forced tokens before each and EOS after it."""
+        before = " " * isinstance(self.whole.model, Whisper)  # as its transcripts begin
         return self.with_heads(
-            sources, self.texts.plain_outputs([" " + text.strip() for text in texts])
+            sources, self.texts.plain_outputs([before + text.strip() for text in texts])
         )
 
     def with_heads(
@@ -114,8 +122,8 @@ class SpeechEncoder:
         return [[*head, *output] for head, output in zip(heads, outputs, strict=True)]
 
     def heads(self, sources: Sequence[str]) -> list[list[int]]:
-        """The forced tokens of each audio file; detects its language if needed."""
-        model, params = self.transcriber.model, self.transcriber.params
+        """The forced tokens of each file; detects a language if needed."""
+        model, params = self.writer.model, self.writer.params
         forced = model.info.prefix
         if not model.info.open_prefix:
             return [list(model.info.first_prefix[1:])] * len(sources)
@@ -127,14 +135,17 @@ class SpeechEncoder:
             found += heads[: len(rows), 1:].tolist()
         return found
 
-    def _compute_states(self, source: str) -> np.ndarray:
-        frames = self.whole.extractor("audio", source)[None]
-        return np.asarray(compute_encoder_states(self.whole.model, self.whole.params, frames)[0])
+    def _compute(self, source: str) -> np.ndarray:
+        given = self.whole.extractor("prompt", source)
+        if not self.encoded:
+            return given
+        states = compute_encoder_states(self.whole.model, self.whole.params, given[None])
+        return np.asarray(states[0])
 
 
 @functools.partial(jax.jit, static_argnames=("model", "forced"))
 def _detect_prefix(
-    model: WhisperDecoder, forced: tuple[ForcedToken, ...], params: Params, states: jax.Array
+    model: LanguageModel, forced: tuple[ForcedToken, ...], params: Params, states: jax.Array
 ) -> jax.Array:
     length = jnp.full(len(states), states.shape[1])
     cache, _ = model.start(params, states, length, len(forced))
@@ -173,49 +184,78 @@ class WithEncoder:
 
 
 @dataclasses.dataclass(frozen=True)
-class Speech:
-    """Decoders of speech models for training, with the states of their shared encoder."""
+class InputParts:
+    """Models for training on stored states or input, and what encodes files into these."""
 
     start: LoadedModel  # or a drafter on the target's states
     target: LoadedModel | None
-    encoder: SpeechEncoder
+    encoder: InputEncoder
 
     def with_encoder(self, subject: Subject) -> Subject:
         """The trained subject, a decoder saved together with the encoder.
 
-        What reads the states of a target is saved alone.
+        What reads the states of a target is saved alone, and so is a model that is trained whole.
         """
-        return WithEncoder(subject, self.encoder.whole) if subject.changes_model else subject
+        frozen = self.encoder.encoded and subject.changes_model
+        return WithEncoder(subject, self.encoder.whole) if frozen else subject
 
 
-def make_speech(
+def make_input_parts(
     config: ConfigDict,
     texts: Encoder,
     start: LoadedModel,
     target: LoadedModel | None,
     workdir: Path,
-) -> Speech | None:
-    """Decoders of the initial model and its target, and their encoder; None for text models.
+) -> InputParts | None:
+    """The initial model and its target for training, with their encoder; None for text models.
 
+    Of models that read audio or images the decoders are trained, of one with random parameters all.
     A drafter on the target's states stays as it is.
 
     Raises:
       UserError: when their encoders differ, or the workdir has states of another one.
     """
-    check_one_encoder(start, target)
     reads_states = start.model.info.reads_states
+    encoded = reads_states or bool(config.model.checkpoint)
+    if encoded:
+        check_one_encoder(start, target)
     whole = target if target is not None and reads_states else start
     model = whole.model
-    if not isinstance(model, Whisper):
+    if not isinstance(model, InputModel):
         return None
     for side in ("train", "validation"):
         if config[side].prefix:
             given = f"config.{side}.prefix is {config[side].prefix!r}"
-            raise UserError(f"{given}; it must be empty for a speech model")
-    shape = model.config.encoder_positions, model.config.d_model
+            raise UserError(f"{given}; it must be empty for a model that reads audio or images")
+    if not encoded:
+        return _train_whole(texts, start, target, workdir)
     own = "" if reads_states else config.model.checkpoint
-    states = EncoderStates(workdir, own or config.target, shape)
+    shape = model.config.input.states, model.config.encoder_width
+    stored = StoredPrompts(workdir, own or config.target, shape)
     decoder = target and extract_decoder(target)
     start = start if reads_states else extract_decoder(start)
-    encoder = SpeechEncoder(texts, whole, decoder or start, states)
-    return Speech(start, decoder, encoder)
+    encoder = InputEncoder(texts, whole, decoder or start, stored, encoded=True)
+    return InputParts(start, decoder, encoder)
+
+
+def _train_whole(
+    texts: Encoder, start: LoadedModel, target: LoadedModel | None, workdir: Path
+) -> InputParts:
+    """Parts to train a model together with its encoder.
+
+    Raises:
+      UserError: when there is a target, which would read other prompts.
+    """
+    if target is not None:
+        raise UserError(
+            "config.model.shape describes a model that reads audio or images, which is trained with"
+            " its encoder; config.target must be empty, or config.model.checkpoint have its encoder"
+        )
+    given = start.model.info.input
+    if given is None:
+        raise ValueError("the model reads tokens; it needs no stored input")
+    stored = StoredPrompts(workdir, INPUT, (given.count, given.width))
+    extractor = load_input_reader(None, given)
+    whole = dataclasses.replace(start, extractor=extractor)
+    start = dataclasses.replace(start, extractor=Stored())
+    return InputParts(start, None, InputEncoder(texts, whole, start, stored, encoded=False))

@@ -1,0 +1,23 @@
+"""What turns audio or images into the input of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from specjax.hf.extractor import load_extractor
+from specjax.hf.images import load_image_reader
+from specjax.models.info import Input, Patches
+
+
+def load_input_reader(path: Path | None, given: Input | None) -> Any:
+    """The reader of a checkpoint directory, or the usual one; None for models that read tokens.
+
+    Raises:
+      UserError: when its files are damaged, or do not fit the model.
+    """
+    if given is None:
+        return None
+    if isinstance(given, Patches):
+        return load_image_reader(path, given)
+    return load_extractor(path, given)

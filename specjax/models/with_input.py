@@ -1,0 +1,138 @@
+"""Encoder-decoder models that read audio or images, whose encoder a drafter may borrow.
+
+A drafter with the encoder of its target needs only the decoder: it reads the states that the target
+has computed (`ModelInfo.borrows_encoder`). In training such a decoder reads stored states as its
+prompts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Hashable
+from typing import ClassVar, Self, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from specjax.models.bart import BartConfig, DecoderStack
+from specjax.models.base import Params
+from specjax.models.encoder_decoder import EncoderDecoder
+from specjax.models.info import Frames, Input, ModelInfo
+from specjax.models.layers import apply
+
+OWN, BORROWED, NONE = "own", "borrowed", "none"
+"""Encoders of a model: one of its own, its target's, or none: its prompts are encoder states."""
+
+PREFIX = "encoder"
+"""Prefix of the names of encoder parameters, which a drafter may borrow."""
+
+
+@dataclasses.dataclass(frozen=True)
+class InputConfig(BartConfig):
+    """Shape of a model with BART's decoder that reads audio or images."""
+
+    encoder_use: str = dataclasses.field(default=OWN, kw_only=True)
+
+    @property
+    def input(self) -> Input:
+        """Shape of the prompts."""
+        raise NotImplementedError
+
+    @property
+    def encoder_shape(self) -> Hashable:
+        """All that the encoder's states depend on but its weights."""
+        raise NotImplementedError
+
+    @property
+    def encoder_width(self) -> int:
+        """Width of the encoder's states."""
+        return self.d_model
+
+
+def check_has_encoder(config: InputConfig) -> None:
+    """Refuses to export a model without its encoder.
+
+    Raises:
+      ValueError: saying why.
+    """
+    if config.encoder_use != OWN:
+        raise ValueError("the model borrows its target's encoder; it cannot be saved without")
+
+
+Config = TypeVar("Config", bound=InputConfig)
+
+
+class InputModule(DecoderStack[Config]):
+    """Parameters and layers; `InputModel` implements the model interface.
+
+    A subclass implements `read_input`, and sets up an encoder where the model has its own.
+    """
+
+    def read_input(self, source: jax.Array, length: jax.Array, deterministic: bool) -> jax.Array:
+        """Computes final encoder states [B, S, D] of source [B, P, M] with `length` [B] states."""
+        raise NotImplementedError
+
+    def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
+        if self.config.encoder_use == OWN:
+            return self.read_input(source, length, deterministic)
+        return source.astype(self.config.dtype)  # encoder states
+
+
+@dataclasses.dataclass(frozen=True)
+class InputModel(EncoderDecoder):
+    """A model that reads audio or images (`models.base`)."""
+
+    config: InputConfig
+    module_class: ClassVar[type[InputModule]]
+
+    @property
+    def module(self) -> InputModule:
+        return self.module_class(self.config)
+
+    @property
+    def info(self) -> ModelInfo:
+        c, states = self.config, Frames(self.config.input.states, self.config.encoder_width, 1)
+        return dataclasses.replace(
+            super().info,
+            input=states if c.encoder_use == NONE else c.input,
+            borrows_encoder=c.encoder_use == BORROWED,
+            max_positions=c.max_positions,
+            drops_scale=c.final_norm,
+        )
+
+    def init(self, key: jax.Array) -> Params:
+        """Initializes float32 parameters."""
+        given = self.config.input
+        prompt = jax.ShapeDtypeStruct((1, given.count, given.width), jnp.float32)
+        ids = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1,), (1, 1)))
+        params = self.with_encoder(OWN).module.lazy_init(key, prompt, *ids)["params"]
+        return params if self.config.encoder_use == OWN else drop_encoder(params)
+
+    def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
+        embedded = super().embed(params, tokens)
+        return embedded * self.config.d_model**0.5 if self.config.scale_embedding else embedded
+
+    def count_states(self, length: jax.Array) -> jax.Array:
+        return jnp.full_like(length, self.config.input.states)  # prompts have one size
+
+    def with_encoder(self, use: str) -> Self:
+        """The model with its own encoder, its target's, or none (`OWN`, `BORROWED`, `NONE`)."""
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, encoder_use=use))
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def compute_encoder_states(model: InputModel, params: Params, source: jax.Array) -> jax.Array:
+    """Computes final encoder states [B, S, D] of audio or images [B, P, M]."""
+    length = jnp.full(len(source), model.config.input.states)
+    return apply(model.module, "encode", params, source, length)
+
+
+def drop_encoder(params: Params) -> Params:
+    """Removes the encoder's parameters, for a model that borrows its target's encoder."""
+    return {name: part for name, part in params.items() if not name.startswith(PREFIX)}
+
+
+def select_encoder(params: Params) -> Params:
+    """Returns the encoder's parameters."""
+    return {name: part for name, part in params.items() if name.startswith(PREFIX)}
