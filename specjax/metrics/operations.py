@@ -23,6 +23,7 @@ from specjax.models.guided import GuidedModel
 from specjax.models.t5 import T5Config
 from specjax.models.t5gemma import Stack, T5GemmaConfig
 from specjax.models.t5gemma2 import T5Gemma2Config
+from specjax.models.vision import ImageToTextConfig, VisionConfig
 from specjax.theory.operations import (
     ExpertsShape,
     Operations,
@@ -57,7 +58,11 @@ def transformer_shape(model: LanguageModel) -> TransformerShape:
     }
     if isinstance(c, T5Config | BartConfig):
         return TransformerShape(
-            layers=c.num_decoder_layers, d_head=c.d_kv, encoder_layers=c.num_layers, **common
+            layers=c.num_decoder_layers,
+            d_head=c.d_kv,
+            encoder_layers=c.num_layers,
+            encoder=_of_vision(c.vision) if isinstance(c, ImageToTextConfig) else None,
+            **common,
         )
     mixtures = getattr(c, "mixtures", ())
     return TransformerShape(
@@ -75,6 +80,17 @@ def transformer_shape(model: LanguageModel) -> TransformerShape:
 def idle_weights(model: LanguageModel) -> int:
     """Weights of a model's experts that a token does not have."""
     return transformer_shape(model).idle_weights if getattr(model.config, "mixtures", ()) else 0
+
+
+def _of_vision(vision: VisionConfig) -> TransformerShape:
+    return TransformerShape(
+        layers=vision.num_layers,
+        d_model=vision.d_model,
+        d_ff=vision.d_ff,
+        heads=vision.num_heads,
+        d_head=vision.d_model // vision.num_heads,
+        vocab=1,  # an encoder writes nothing
+    )
 
 
 def _of_stack(stack: Stack, vocab_size: int) -> TransformerShape:

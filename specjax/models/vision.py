@@ -28,8 +28,8 @@ class VisionConfig:
     family: str  # Hugging Face's `model_type`
     patches: Patches
     d_model: int
-    encoder_ff: int
-    encoder_heads: int
+    d_ff: int
+    num_heads: int
     num_layers: int
     activation: str = "gelu"
     eps: float = 1e-12
@@ -42,6 +42,14 @@ class VisionConfig:
     ff_dropout: float = dataclasses.field(default=0.0, init=False)
 
     @property
+    def encoder_heads(self) -> int:
+        return self.num_heads
+
+    @property
+    def encoder_ff(self) -> int:
+        return self.d_ff
+
+    @property
     def key_bias(self) -> bool:
         return self.qkv_bias
 
@@ -50,9 +58,9 @@ class VisionConfig:
         return self.qkv_bias
 
     def __post_init__(self) -> None:
-        if self.d_model % self.encoder_heads:
+        if self.d_model % self.num_heads:
             raise ValueError(
-                f"num_attention_heads is {self.encoder_heads}; it must divide hidden_size,"
+                f"num_attention_heads is {self.num_heads}; it must divide hidden_size,"
                 f" {self.d_model}"
             )
 

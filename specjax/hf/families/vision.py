@@ -98,9 +98,9 @@ DECODER = Schema(
 
 ENCODER_WORDS = {
     "d_model": "hidden_size",
-    "encoder_ff": "intermediate_size",
+    "d_ff": "intermediate_size",
     "num_layers": "num_hidden_layers",
-    "encoder_heads": "num_attention_heads",
+    "num_heads": "num_attention_heads",
     "activation": "hidden_act",
     "dropout": "hidden_dropout_prob",
     "eps": "layer_norm_eps",

@@ -1,0 +1,44 @@
+"""A drafter for TrOCR that borrows its encoder: two decoder layers, distilled.
+
+    python -m specjax.main --config=configs/training/trocr.py --workdir=runs/trocr_drafter \
+      --config.train.data.path=lines.jsonl
+
+Each row of `lines.jsonl` has `image`, the path of a file, from the folder of the manifest on, and
+`text`, which is only needed with `--config.sequences.data=1`: by default the target's own texts are
+learned. The drafter begins as the first and the last decoder layer of its target; the encoder and
+the embedding stay as they are. Encoder states of each file are computed once and lie in the
+workdir: 1.2 MB a file. Local folders: `--config.target=FOLDER --config.model.checkpoint=FOLDER`.
+"""
+
+from ml_collections import ConfigDict
+
+from specjax.experiments.config.defaults import train_config
+
+
+def get_config() -> ConfigDict:
+    """The experiment; every field can be set by a flag."""
+    return train_config(
+        name="trocr_drafter",
+        target="microsoft/trocr-large-handwritten",
+        model={
+            "checkpoint": "microsoft/trocr-large-handwritten",
+            "decoder_layers": (0, 11),
+            "frozen": ("embedding",),
+        },
+        train={"task": "read_image"},
+        validation={"examples": 24},  # the last rows
+        sequences={"data": 0.0, "target": 1.0},
+        target_outputs={"batch_size": 8},
+        objective={"name": "distillation", "divergence": "forward_kl"},
+        optimizer={"steps": 400, "learning_rate": 5e-4, "warmup": 40},
+        evaluation={
+            "every": 100,
+            "batch_size": 8,
+            "decode": False,
+            "acceptance": (0.0,),
+            "keep": "acceptance_0",
+        },
+        batch_size=8,
+        bucket=16,
+        max_output_tokens=64,
+    )
