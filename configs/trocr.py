@@ -8,8 +8,10 @@ Each row of `lines.jsonl` has `image`, the path of a file relative to it, and `t
 made by configs/training/trocr.py and borrows the encoder. `character_accuracy` is 100 less the
 character error rate.
 
-Not run here: neither the weights nor handwriting were there. Tiny random models and models trained
-on rendered lines (configs/training/lines.py) were decoded.
+Resources: 1.2 GiB of weights in bfloat16 on one device, the encoder counted once (557 million
+parameters of the target, 86 million of the drafter), and 35 MB of caches a row. Not run here:
+neither the weights nor handwriting were there. Tiny random models and models trained on rendered
+lines (configs/training/lines.py) were decoded.
 """
 
 from ml_collections import ConfigDict
