@@ -88,7 +88,7 @@ class LinenModel:
         return Output(logits, hidden, taken), Cache(data, cache.length + tokens.shape[1])
 
     def keep(self, cache: Cache, path: jax.Array, count: jax.Array) -> Cache:
-        own = [_move(one, cache.length, path) for one in cache.data["own"]]
+        own = [_move(one, cache.length, path, count) for one in cache.data["own"]]
         return Cache({**cache.data, "own": own}, cache.length + count)
 
     def propagate(
@@ -99,10 +99,10 @@ class LinenModel:
         return cache.replace(data={**cache.data, "own": own})
 
 
-def _move(own: LayerCache, start: jax.Array, path: jax.Array) -> LayerCache:
-    """Moves the slots `start + path` [B, N] of a layer's cache to `start ..`."""
+def _move(own: LayerCache, start: jax.Array, path: jax.Array, count: jax.Array) -> LayerCache:
+    """Moves the first `count` [B] slots of `start + path` [B, N] to `start ..`."""
     if isinstance(own, RecurrentCache):
-        return move_entries(own, start, path)
+        return move_entries(own, start, path, count)
     return move_slots(own, start, path)
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, Float32, Int, Int32
+from jaxtyping import Array, Bool, Float, Float32, Int, Int32
 
 from specjax.models.caches import KeysValues, compute_cache_size, fill, list_ring_slots, write
 from specjax.models.recurrence import (
@@ -118,10 +118,14 @@ def append_tokens(own: RecurrentCache, new: Entries, start: Int[Array, " B"]) ->
 
 
 def move_entries(
-    own: RecurrentCache, start: Int[Array, " B"], path: Int[Array, "B N"]
+    own: RecurrentCache, start: Int[Array, " B"], path: Int[Array, "B N"], count: Int[Array, " B"]
 ) -> RecurrentCache:
-    """Moves the entries of slots `start + path` [B, N] to `start ..`."""
-    return _write(own, take_entries(own, start[:, None] + path), start)
+    """Moves the entries of the first `count` [B] slots of `start + path` [B, N] to `start ..`.
+
+    Others stay: written beyond the last fed slot they would replace what a ring still needs.
+    """
+    moved = take_entries(own, start[:, None] + path)
+    return _write(own, moved, start, jnp.arange(path.shape[1]) < count[:, None])
 
 
 def take_entries(own: RecurrentCache, slots: Int[Array, "B N"]) -> Entries:
@@ -175,7 +179,15 @@ def _get_indices(own: RecurrentCache, slots: Int[Array, "B N"]) -> Int[Array, "B
     return slots if own.ahead is None else jnp.mod(slots, own.size)
 
 
-def _write(own: RecurrentCache, new: Entries, start: Int[Array, " B"]) -> RecurrentCache:
+def _write(
+    own: RecurrentCache,
+    new: Entries,
+    start: Int[Array, " B"],
+    written: Bool[Array, "B N"] | None = None,
+) -> RecurrentCache:
+    """Writes entries to slots from `start` [B], all or those that are `written`."""
     indices = _get_indices(own, start[:, None] + jnp.arange(new.keys.shape[2]))
+    if written is not None:
+        indices = jnp.where(written, indices, own.size)  # beyond the last: dropped
     entries = (write(old, x, indices) for old, x in zip(own.entries, new, strict=True))
     return own.replace(entries=Entries(*entries))

@@ -385,7 +385,7 @@ FAULTS = (
     Fault(
         "keys of a tree's path are not moved",
         "models/linen.py",
-        'own = [_move(one, cache.length, path) for one in cache.data["own"]]',
+        'own = [_move(one, cache.length, path, count) for one in cache.data["own"]]',
         'own = list(cache.data["own"])',
         CONTRACT,
     ),
@@ -1232,9 +1232,16 @@ FAULTS = (
     Fault(
         "updates of a tree's path are not moved",
         "models/recurrent_caches.py",
-        "return _write(own, take_entries(own, start[:, None] + path), start)",
-        "return own",
+        "    moved = take_entries(own, start[:, None] + path)\n",
+        "    return own\n",
         RECURRENT,
+    ),
+    Fault(
+        "moved nodes of a tree overwrite a ring",
+        "models/recurrent_caches.py",
+        "    return _write(own, moved, start, jnp.arange(path.shape[1]) < count[:, None])\n",
+        "    return _write(own, moved, start)\n",
+        "tests/decoding/test_recurrent.py -k after_every",
     ),
     Fault(
         "decays of other branches count",
