@@ -35,7 +35,12 @@ def make_mesh(shape: Mapping[str, int], part: int = 0) -> Mesh:
     """
     sizes = axis_sizes(shape)
     check_part("part", part, sizes[1])
-    required, there = math.prod(sizes), len(jax.devices())
+    return mesh_over(_list_devices(shape), sizes, part)
+
+
+def _list_devices(shape: Mapping[str, int]) -> Sequence[Device]:
+    """The devices of a mesh, the first ones of all processes."""
+    required, there = math.prod(axis_sizes(shape)), len(jax.devices())
     if required > there:
         raise UserError(
             f"config.mesh {dict(shape)} asks for {required} devices; this machine has {there}"
@@ -45,7 +50,7 @@ def make_mesh(shape: Mapping[str, int], part: int = 0) -> Mesh:
             f"config.mesh {dict(shape)} is {required} of {there} devices; with several processes it"
             " must be all of them"
         )
-    return mesh_over(jax.devices()[:required], sizes, part)
+    return jax.devices()[:required]
 
 
 def mesh_over(devices: Sequence[Device], sizes: tuple[int, int], part: int = 0) -> Mesh:
@@ -61,6 +66,28 @@ def make_mesh_of_shape(shape: Mapping[str, int], part: int = 0) -> Mesh | None:
     """A mesh of the given shape; None for a single device."""
     baseline = math.prod(axis_sizes(shape)) == 1 and not processes.has_several()
     return None if baseline else make_mesh(shape, part)
+
+
+def make_own_mesh(shape: Mapping[str, int], part: int = 0) -> Mesh | None:
+    """This process's part of a mesh whose `data` is split over the processes; None for one device.
+
+    Nothing on it waits for other processes.
+
+    Raises:
+      UserError: as `make_mesh`, or when `data` cannot be split.
+    """
+    data, model = axis_sizes(shape)
+    index, count = processes.get_place()
+    own = [device for device in _list_devices(shape) if device.process_index == index]
+    if count == 1:
+        return make_mesh_of_shape(shape, part)
+    if data % count or len(own) != data // count * model:
+        raise UserError(
+            f"config.mesh is {dict(shape)} with {count} processes; in a filled run data must be a"
+            f" multiple of {count}, and a process have {model} devices or a multiple, because each"
+            f" decodes by itself; this one has {len(own)}"
+        )
+    return mesh_over(own, (data // count, model), part) if len(own) > 1 else None
 
 
 def check_part(where: str, part: int, model: int) -> None:

@@ -7,6 +7,7 @@ local information, such as the time or a file, comes `from_first`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -27,6 +28,12 @@ _PLACE = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 HEARTBEAT = 60
 """Seconds after which a silent process counts as dead; JAX then aborts the others."""
+
+_LONGEST_MS = 30 * 24 * 3600 * 1000
+"""How long processes that work apart wait for each other."""
+
+_waits = itertools.count()
+"""Names of these waits, the same ones in all processes."""
 
 
 def join() -> None:
@@ -70,6 +77,11 @@ def has_several() -> bool:
     return is_joined() and jax.process_count() > 1
 
 
+def get_place() -> tuple[int, int]:
+    """This process's index, and the number of processes."""
+    return (jax.process_index(), jax.process_count()) if is_joined() else (0, 1)
+
+
 def is_first() -> bool:
     """Whether this process is the one that writes and prints."""
     return not is_joined() or jax.process_index() == 0
@@ -97,6 +109,17 @@ def from_first(value: Any) -> Any:
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
     sent = text if is_first() else np.zeros(size, np.uint8)
     return json.loads(np.asarray(multihost_utils.broadcast_one_to_all(sent)).tobytes())
+
+
+def wait_for_all() -> None:
+    """Waits until all processes call it, for days if need be.
+
+    Other functions here may fail after half a minute. When a process dies JAX ends those that wait.
+    """
+    if has_several():
+        from orbax.checkpoint import multihost  # takes seconds
+
+        multihost.get_barrier_sync_fn()(key=f"specjax/{next(_waits)}", timeout_ms=_LONGEST_MS)
 
 
 def any_process(flag: bool) -> bool:

@@ -130,14 +130,25 @@ def decoding(pair: Path, workdir: Path) -> list[str]:
     return flags("translate", workdir, fields)
 
 
+def read_outputs(workdir: Path) -> list[dict[str, Any]]:
+    """The outputs of a decode without their times."""
+    lines = (workdir / "outputs.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    return [{name: row[name] for name in row if not name.endswith("seconds")} for row in rows]
+
+
 @pytest.mark.slow
-def test_the_number_of_processes_changes_no_token_of_a_decode(pair: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("batching", ["static", "filled"])
+def test_the_number_of_processes_changes_no_token_of_a_decode(
+    pair: Path, tmp_path: Path, batching: str
+) -> None:
+    """Processes share the rows of static batches; of slots each has its own."""
     found = []
     for processes, devices in DECODING:
         workdir = tmp_path / f"{processes}x{devices}"
-        finish(start(processes, devices, decoding(pair, workdir)))
-        lines = (workdir / "outputs.jsonl").read_text("utf-8").splitlines()
-        found.append([json.loads(line) for line in lines])
+        job = [*decoding(pair, workdir), f"--config.batching={batching}"]
+        finish(start(processes, devices, job))
+        found.append(read_outputs(workdir))
         assert (workdir / "report.html").exists()
         results = json.loads((workdir / "results.json").read_text("utf-8"))
         assert results["environment"]["processes"] == processes
@@ -173,6 +184,31 @@ def wait_for(found: Any, run: subprocess.Popen[str]) -> None:
         assert run.poll() is None, run.communicate()[0][-3000:]
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_filled_decode_goes_on_after_one_of_its_processes_was_killed(
+    pair: Path, tmp_path: Path
+) -> None:
+    """No row is lost or twice, and none that was logged is decoded again."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    more = ("--config.batching=filled", "--config.examples=0", "--config.mesh.model=1")
+    finish(start(1, 1, [*decoding(pair, whole), *more, "--config.mesh.data=1"]))
+    job = [*decoding(pair, killed), *more, "--config.mesh.data=2", "--config.repeats=3"]
+    run = start(2, 1, job, "--retries=1")
+    log = killed / "filled.1.jsonl"
+    wait_for(lambda: log.exists() and len(log.read_text("utf-8").splitlines()) > 3, run)
+    os.kill(python_of(run, 1), signal.SIGKILL)
+    said = finish(run)
+    assert "specjax: this process died with exit code 137, which ends the job" in said
+    assert read_outputs(killed) == read_outputs(whole)
+    results = json.loads((killed / "results.json").read_text("utf-8"))
+    passes = [one for entry in results["strategies"].values() for one in entry["passes"]]
+    assert sum(one["resumed_rows"] for one in passes) > 0
+    count = len(read_outputs(whole)) // len(results["strategies"])
+    parts = [part for one in passes for part in one["processes"]]
+    assert sum(part["rows"] + part["resumed_rows"] for part in parts) == count * len(passes)
+    assert not list(killed.glob("filled*"))
 
 
 STEPS = 12

@@ -6,10 +6,11 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from specjax.experiments.config.fields import model_names, model_source
+from specjax.experiments.config.schema import FILLED
 from specjax.hf.huggingface import read_stored_weights
 from specjax.models.base import LanguageModel
 from specjax.models.quantized_weights import WeightFormat
-from specjax.parallel.mesh import axis_sizes, check_part, make_mesh_of_shape
+from specjax.parallel.mesh import axis_sizes, check_part, make_mesh_of_shape, make_own_mesh
 from specjax.parallel.padding import pad_model
 from specjax.parallel.sharding import find_undivided
 from specjax.runtime.errors import UserError
@@ -46,10 +47,14 @@ def get_part(config: ConfigDict) -> int:
 
 
 def decode_mesh(config: ConfigDict) -> Mesh | None:
-    """The mesh of a run; None for a single device."""
+    """The mesh of a run; None for a single device.
+
+    Each process has one of its own in a filled run, where they decode apart.
+    """
     if "mesh" not in config:
         return None
-    return make_mesh_of_shape(config.mesh.to_dict(), get_part(config))
+    make = make_own_mesh if config.get("batching") == FILLED else make_mesh_of_shape
+    return make(config.mesh.to_dict(), get_part(config))
 
 
 _PARTS = {

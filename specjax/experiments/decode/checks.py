@@ -14,7 +14,6 @@ from specjax.experiments.config.schema import FILLED, STATIC
 from specjax.experiments.decode.data import check_chat, check_one_source
 from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.decode.tables import check_corpus
-from specjax.runtime import processes
 from specjax.runtime.errors import UserError
 from specjax.selection.choosing import ByRule
 from specjax.selection.selected import SelectedArms
@@ -45,8 +44,6 @@ def check_filled(config: ConfigDict, strategies: Mapping[str, Strategy]) -> None
       UserError: naming the field, the value and what is allowed.
     """
     must = f"config.batching is {FILLED!r}; it must be {STATIC!r} with"
-    if processes.has_several():
-        raise UserError(f"{must} several processes, which would take different prompts")
     if config.profile_rounds:
         raise UserError(f"{must} config.profile_rounds, which profiles a whole batch")
     for name, strategy in strategies.items():

@@ -18,12 +18,14 @@ from specjax.batching.requests import Refusal
 from specjax.batching.slots import EndedRows
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.decode import filled_results
-from specjax.experiments.decode.filled_log import LOG, Pass, Row, RowLog, open_log
+from specjax.experiments.decode.filled_log import Pass, Row, RowLog, list_logs, open_log
+from specjax.experiments.decode.filled_merging import MERGED, merge_logs
 from specjax.experiments.decode.filled_session import FilledSession, open_filled
 from specjax.experiments.decode.results import arm_names
 from specjax.metrics.occupancy import occupancy
 from specjax.metrics.sums import sum_rows
 from specjax.pair import Pair
+from specjax.runtime import processes
 from specjax.runtime.programs import release_programs
 from specjax.runtime.progress import progress
 
@@ -36,12 +38,31 @@ def run(
 ) -> dict[str, Any]:
     """Decodes, measures and writes results; returns the content of results.json.
 
-    An interrupted run goes on with the prompts that have no row.
+    An interrupted run goes on with the prompts that have no row. Of several processes each decodes
+    its own prompts, and the first one writes the results of all.
     """
     session = open_filled(config, strategies, pair, workdir)
-    with open_log(workdir / LOG, session.description) as log:
+    index, count = processes.get_place()
+    files = list_logs(workdir, count)
+    with open_log(files[index], session.description) as log:
         measure(session, log)
+        if count > 1:
+            return write_together(session, log, files, workdir)
         return filled_results.write(session, log, workdir)
+
+
+def write_together(
+    session: FilledSession, own: RowLog, files: Sequence[Path], workdir: Path
+) -> dict[str, Any]:
+    """The results of all processes, which the first one writes from their logs."""
+    own.out.close()  # so that another host sees all of it
+    processes.wait_for_all()
+    content = None
+    if processes.is_first():
+        with merge_logs(files, workdir / MERGED) as log:
+            content = filled_results.write(session, log, workdir)
+    processes.wait_for_all()
+    return processes.from_first(content)
 
 
 def measure(session: FilledSession, log: RowLog) -> None:
@@ -71,9 +92,9 @@ def make_pass(session: FilledSession, key: Pass, log: RowLog) -> None:
     """
     done, slots = log.get_done(key), session.make_slots(key[0])
     if done:
-        print(f"{len(done):,} of {session.survey.count:,} rows of {key[0]} were decoded before")
+        print(f"{len(done):,} of {len(session.own):,} rows of {key[0]} were decoded before")
     timing = Timing(session.size)
-    bar = progress(total=session.survey.count, initial=len(done), desc=key[0], unit="row")
+    bar = progress(total=len(session.own), initial=len(done), desc=key[0], unit="row")
     with bar, contextlib.closing(decode_stream(slots, session.feed(done))) as ended:
         for group in group_rows(ended, min(_TOGETHER, session.size)):
             rows = [row for one in group for row in describe_rows(session, key[0], one)]

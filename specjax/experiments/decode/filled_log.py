@@ -23,7 +23,7 @@ from specjax.metrics.sums import Sums, add_sums
 from specjax.runtime.files import stream_rows, write_row
 
 LOG = "filled.jsonl"
-"""File in the workdir."""
+"""File in the workdir; of several processes each has one of its own (`list_logs`)."""
 
 _CACHED = 128
 """Lines of which the rows are held while outputs are read in the order of examples."""
@@ -33,6 +33,13 @@ Pass = tuple[str, int]
 
 Row = dict[str, Any]
 """The `example` that a row is of, its output and figures."""
+
+
+def list_logs(workdir: Path, count: int) -> list[Path]:
+    """The files of `count` processes."""
+    if count == 1:
+        return [workdir / LOG]
+    return [(workdir / LOG).with_suffix(f".{index}.jsonl") for index in range(count)]
 
 
 @dataclasses.dataclass

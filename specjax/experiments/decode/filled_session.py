@@ -32,6 +32,7 @@ from specjax.experiments.decode.tables import reads_rest
 from specjax.experiments.workdir import describe_run
 from specjax.pair import Pair
 from specjax.runtime.errors import UserError
+from specjax.runtime.processes import get_place
 from specjax.runtime.progress import UNNOTICED, progress
 
 
@@ -96,8 +97,15 @@ class FilledSession:
 
     @property
     def size(self) -> int:
-        """The number of slots."""
-        return self.generators[BASELINE].padded_size(self.config.batch_size)
+        """The number of this process's slots."""
+        _, count = get_place()
+        return self.generators[BASELINE].padded_size(self.config.batch_size // count)
+
+    @property
+    def own(self) -> range:
+        """The examples that this process decodes."""
+        index, count = get_place()
+        return range(index, self.survey.count, count)
 
     @property
     def width(self) -> int:
@@ -128,8 +136,13 @@ class FilledSession:
         return Entry(index, ids, self.config.max_new_tokens, self.config.seed, index)
 
     def feed(self, done: Collection[int]) -> ThreadFeed:
-        """The entries of all examples but those that are `done`, read by a thread."""
-        left = (pair for pair in enumerate(self.source.examples()) if pair[0] not in done)
+        """The entries of this process's examples but those that are `done`, read by a thread."""
+        own = self.own
+        left = (
+            (index, example)
+            for index, example in enumerate(self.source.examples())
+            if index in own and index not in done
+        )
         return ThreadFeed(left, lambda _, pair: self.make_entry(*pair), self.size)
 
 
