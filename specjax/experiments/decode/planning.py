@@ -139,7 +139,7 @@ def show(
     count = math.prod(mesh.values())
     print(f"mesh: data {mesh['data']} x model {mesh['model']} = {count} device(s)")
     rows = f"batch {config.batch_size}"
-    if config.batching == FILLED:
+    if config.get("batching") == FILLED:
         together = count_together(mesh[DATA], config.batch_size)
         rows = f"{config.batch_size} slots that take {together} prompt(s) at a time"
     print(
