@@ -119,7 +119,7 @@ def load(
     plain = {at: stored for at, stored in names.items() if at not in packed and at not in kept}
     params = read_params(path, files, plain, shapes, dtype, where, small)
     if packing is not None:
-        read_packed(params, files, packed, packing, shapes, dtype, where)
+        read_packed(params, files, packed, packing, names, shapes, dtype, where)
     if small is not None:
         read_kept(params, files, kept, shapes, small, dtype, where)
     used = {tensor for parts in packed.values() for tensor in parts.values()}

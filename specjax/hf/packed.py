@@ -1,4 +1,4 @@
-"""Kernels that a checkpoint stores as packed integers: compressed-tensors, GPTQ and AWQ.
+"""Kernels that a checkpoint stores packed: compressed-tensors, GPTQ, AWQ, and experts in MXFP4.
 
 They become exactly the arrays that `weights` of `load` makes (`models.quantized_weights`): no
 number is rounded, except scales to the dtype. docs/methods/quantized_weights.md lists the supported
@@ -14,12 +14,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.hf import mxfp4
 from specjax.hf.families.family import Stored
 from specjax.hf.families.schema import Field, Schema, choice, format_value, only, raw, read
 from specjax.hf.finite import is_finite
 from specjax.hf.tensors import Place, Placement, open_file, place_kernel
 from specjax.models.base import Params, Where
-from specjax.models.quantized_weights import WeightFormat, make_quantized_kernel
+from specjax.models.quantized_weights import MXFP4, WeightFormat, make_quantized_kernel
 from specjax.runtime.errors import UserError
 
 WORD = 32
@@ -190,10 +191,19 @@ def _awq(config: Mapping[str, Any]) -> Packing:
     return Packing("awq", _small(values["bits"], values["group_size"]))
 
 
+_MXFP4 = Schema({}, harmless=("quant_method", "modules_to_not_convert", "dequantize"))
+
+
+def _mxfp4(config: Mapping[str, Any]) -> Packing:
+    read(_MXFP4, config)
+    return Packing(MXFP4, mxfp4.WEIGHTS)
+
+
 _METHODS: dict[str, Callable[[Mapping[str, Any]], Packing]] = {
     "compressed-tensors": _compressed_tensors,
     "gptq": _gptq,
     "awq": _awq,
+    MXFP4: _mxfp4,
 }
 
 
@@ -210,6 +220,8 @@ def find_packed_kernels(
     """
     if packing is None:
         return {}
+    if packing.layout == MXFP4:
+        return mxfp4.find_kernels(files, names)
     first, *others = _PARTS[packing.layout]
     found = {}
     for where, stored in names.items():
@@ -240,6 +252,7 @@ def read_packed(
     files: Mapping[str, Place],
     kernels: Mapping[Where, Mapping[str, str]],
     packing: Packing,
+    names: Mapping[Where, Stored],
     shapes: Mapping[Where, tuple[int, ...]],
     dtype: Any,
     placement: Placement,
@@ -249,7 +262,10 @@ def read_packed(
         node = params
         for key in where[:-1]:
             node = node.setdefault(key, {})
-        made = read_kernel(files, parts, packing, shapes[where], dtype)
+        if packing.layout == MXFP4:
+            made = mxfp4.read_kernel(files, parts, names[where], shapes[where], dtype)
+        else:
+            made = read_kernel(files, parts, packing, shapes[where], dtype)
         node[where[-1]] = place_kernel(made, where, placement)
 
 

@@ -259,6 +259,11 @@ class _Tensor:
     def read_into(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> None:
         """Fills the array with the block of these bounds."""
         *others, (begin, end) = bounds
+        if self.is_interleaved:
+            count = self.stored.parts
+            every = slice(self.stored.part, None, count)
+            self._copy(array, [*others, (begin * count, end * count)], every)
+            return
         for first, last, offset in self.runs(begin, end):
             there = [*others, (first + offset, last + offset)]
             self._copy(array[..., first - begin : last - begin], there)
@@ -273,14 +278,23 @@ class _Tensor:
             before = (group * others + self.stored.part) * (size // self.stored.spans)
             yield max(begin, group * size), min(end, (group + 1) * size), before
 
-    def _copy(self, target: np.ndarray, bounds: list[tuple[int, int]]) -> None:
+    @property
+    def is_interleaved(self) -> bool:
+        """Whether every so many numbers of the last axis in the file are the parameter's."""
+        fused = self.stored.parts > self.stored.spans and not self.stored.transposed
+        return fused and len(self.shape) > 1 and self.stored.groups == self.shape[-1]
+
+    def _copy(
+        self, target: np.ndarray, bounds: list[tuple[int, int]], every: slice = slice(None)
+    ) -> None:
+        """Fills the target with a block of the file, of whose last axis it has some numbers."""
         if self.stored.transposed:
             target, bounds = target.T, bounds[::-1]
         rest = tuple(slice(*b) for b in bounds[1:])
         first = bounds[0][0]
         for begin, end in chunks(*bounds[0], math.prod(target.shape[1:])):
             block = target[begin - first : end - first]
-            block[...] = self.slice[(slice(begin, end), *rest)]
+            block[...] = self.slice[(slice(begin, end), *rest)][..., every]
             if not self.stored.integer:
                 check_finite(self.place.name, str(self.place.file), block)
 

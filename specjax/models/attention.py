@@ -15,7 +15,14 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Float32, Int, Int32
 
-from specjax.models.layers import MASKED, attend, make_causal_mask, make_key_mask, soft_cap
+from specjax.models.layers import (
+    MASKED,
+    Sinks,
+    attend,
+    make_causal_mask,
+    make_key_mask,
+    soft_cap,
+)
 
 WHOLE_SCORES = 2048 * 2048
 """Maximum of queries times keys whose scores are one array."""
@@ -176,12 +183,16 @@ def attention(
     v: Float[Array, "B G C d"],
     bias: AnyBias,
     softcap: float = 0.0,
+    sinks: Sinks | None = None,
 ) -> Float[Array, "B H T d"]:
     """Attends q [B, H, T, d] to k, v [B, H, C, d], in blocks unless `bias` is an array."""
-    whole = functools.partial(attend, softcap=softcap)
+    whole = functools.partial(attend, softcap=softcap, sinks=sinks)
 
     def in_blocks(q: jax.Array, k: jax.Array, v: jax.Array, bias: CacheBias) -> jax.Array:
-        return _divide(_attend_by_key_block(q, k, v, bias, softcap)).astype(v.dtype)
+        sums = _attend_by_key_block(q, k, v, bias, softcap)
+        if sinks is not None:
+            sums = _add_sinks(sums, sinks)
+        return _divide(sums).astype(v.dtype)
 
     return _attend_in_parts(q, k, v, bias, whole, in_blocks)
 
@@ -239,6 +250,13 @@ def _merge_sums(one: Sums, other: Sums) -> Sums:
     largest = jnp.maximum(one[0], other[0])
     kept, more = jnp.exp(one[0] - largest), jnp.exp(other[0] - largest)
     return largest, kept * one[1] + more * other[1], kept * one[2] + more * other[2]
+
+
+def _add_sinks(sums: Sums, sinks: Sinks) -> Sums:
+    """Adds the weight of each head's sink, whose value is zero."""
+    largest = jnp.maximum(sums[0], sinks)
+    kept = jnp.exp(sums[0] - largest)
+    return largest, kept * sums[1] + jnp.exp(sinks - largest), kept * sums[2]
 
 
 def _divide(sums: Sums) -> Float32[Array, "B H T d"]:

@@ -62,6 +62,7 @@ class CausalConfig:
     query_scale: float | None = None  # None: d_head ** -0.5
     query_scales: tuple[float, ...] = ()  # of each layer; empty: `query_scale` in all layers
     attention_cap: float = 0.0  # soft cap of scores; 0: off
+    sinks: bool = False  # each head has a learned logit in its softmax's denominator (gpt-oss)
     logit_cap: float = 0.0
     embedding_scale: float = 1.0
     projected_width: int | None = None  # width of embeddings; None: d_model, without projections
@@ -134,6 +135,8 @@ class Attention(nn.Module):
             self.k_norm = RMSNorm(c.eps, c.unit_offset)
         if c.gated_attention:
             self.gate = Dense(c.num_heads * c.d_head, c.dtype, bias=c.qkv_bias)
+        if c.sinks:
+            self.sinks = self.param("sinks", nn.initializers.zeros, (c.num_heads,), jnp.float32)
 
     def queries_keys_values(
         self, x: jax.Array, angles: jax.Array | None
@@ -164,7 +167,8 @@ class Attention(nn.Module):
         x: jax.Array | None = None,
     ) -> jax.Array:
         """Attends to keys and values; gated attention reads the queries' states x [B, T, D] too."""
-        mixed = merge_heads(attention(q, k, v, mask, self.config.attention_cap))
+        sinks = self.sinks.astype(jnp.float32)[None, :, None, None] if self.config.sinks else None
+        mixed = merge_heads(attention(q, k, v, mask, self.config.attention_cap, sinks))
         if self.config.gated_attention:
             assert x is not None
             mixed = mixed * jax.nn.sigmoid(self.gate(x))

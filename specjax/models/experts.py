@@ -23,7 +23,10 @@ from specjax.models.quantized_weights import dequantize
 
 Matrices = tuple[Any, Any, Any]
 """Gate and up projections [E, D, F], down projections [E, F, D]: arrays, or quantized weights."""
-Activation = Callable[[jax.Array], jax.Array]
+Biases = tuple[jax.Array, ...]
+"""Biases of the same projections, [E, F], [E, F] and [E, D]; empty: none."""
+Join = Callable[[jax.Array, jax.Array], jax.Array]
+"""The inner states of a gated network by its gate and up projections."""
 
 FEW = 0.5
 """Maximum selections per expert for which matrices are gathered (docs/methods/operations.md)."""
@@ -57,6 +60,24 @@ class Groups:
 
 
 @dataclasses.dataclass(frozen=True)
+class ClampedGate:
+    """A swish of any steepness that multiplies up projections plus 1, both clamped (gpt-oss)."""
+
+    steepness: float
+    limit: float
+
+    def __call__(self, gate: jax.Array, up: jax.Array) -> jax.Array:
+        gate = jnp.minimum(gate, self.limit)
+        up = jnp.clip(up, -self.limit, self.limit)
+        return gate * jax.nn.sigmoid(self.steepness * gate) * (up + 1.0)
+
+
+def gate_by(activation: str) -> Join:
+    """Returns the usual gate: the activation of one projection times the other."""
+    return lambda gate, up: ACTIVATIONS[activation](gate) * up
+
+
+@dataclasses.dataclass(frozen=True)
 class Mixture:
     """Shape of a layer's experts."""
 
@@ -70,6 +91,9 @@ class Mixture:
     corrected: bool = False  # a learned bias of each expert counts in selection, not in weights
     groups: Groups | None = None  # None: all experts may be selected
     scale: float = 1.0  # of the weights
+    router_bias: bool = False  # of the router's logits
+    biased: bool = False  # the experts' projections have biases
+    clamp: ClampedGate | None = None  # in place of the activation
 
     def __post_init__(self) -> None:
         if self.chosen > self.experts:
@@ -104,7 +128,8 @@ class Router(nn.Module):
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns weights [N, k] float32 and indices [N, k] of the experts for states x [N, D]."""
         mixture = self.mixture
-        scores = SCORINGS[mixture.scoring](Dense(mixture.experts, jnp.float32, name="logits")(x))
+        project = Dense(mixture.experts, jnp.float32, bias=mixture.router_bias, name="logits")
+        scores = SCORINGS[mixture.scoring](project(x))
         ranked = scores
         if mixture.corrected:
             init = nn.initializers.zeros
@@ -139,12 +164,21 @@ class Experts(nn.Module):
         outwards = mixture.experts, mixture.d_ff, x.shape[-1]
         init = nn.initializers.variance_scaling(1.0, "fan_in", "normal", batch_axis=0)
 
-        def matrix(name: str, shape: tuple[int, int, int]) -> Any:
+        def parameter(name: str, init: Any, shape: tuple[int, ...]) -> Any:
             return self.param(name, init, shape, jnp.float32).astype(self.dtype)
 
-        matrices = matrix("gates", inwards), matrix("ups", inwards), matrix("downs", outwards)
+        shapes = {"gate": inwards, "up": inwards, "down": outwards}
+        matrices = tuple(parameter(f"{name}s", init, shape) for name, shape in shapes.items())
+        biases = ()
+        if mixture.biased:
+            zeros = nn.initializers.zeros
+            biases = tuple(
+                parameter(f"{name}_biases", zeros, (mixture.experts, shape[-1]))
+                for name, shape in shapes.items()
+            )
         mix = gather_experts if chosen.size <= FEW * mixture.experts else scan_experts
-        mixed = mix(tokens, weights, chosen, matrices, ACTIVATIONS[self.activation])
+        join = mixture.clamp or gate_by(self.activation)
+        mixed = mix(tokens, weights, chosen, matrices, join, biases)
         if mixture.shared:
             shared = SharedExpert(mixture, self.activation, self.dtype, name="shared")
             mixed = mixed + shared(tokens)
@@ -168,29 +202,63 @@ class SharedExpert(nn.Module):
 
 
 def gather_experts(
-    x: jax.Array, weights: jax.Array, chosen: jax.Array, matrices: Matrices, act: Activation
+    x: jax.Array,
+    weights: jax.Array,
+    chosen: jax.Array,
+    matrices: Matrices,
+    join: Join,
+    biases: Biases = (),
 ) -> jax.Array:
     """Sums outputs [N, D] float32 of the experts `chosen` [N, k] on x [N, D].
 
     The matrices of each token's experts are gathered.
     """
-    picked = jax.tree.map(lambda leaf: leaf[chosen], matrices)
+    picked, added = jax.tree.map(lambda leaf: leaf[chosen], (matrices, biases))
     gates, ups, downs = (dequantize(x, matrix) for matrix in picked)
-    inner = act(jnp.einsum("nd,nkdf->nkf", x, gates)) * jnp.einsum("nd,nkdf->nkf", x, ups)
-    return jnp.sum(jnp.einsum("nkf,nkfd->nkd", inner, downs) * weights[..., None], axis=1)
+    made = _run_network(
+        x,
+        (gates, ups, downs),
+        join,
+        added,
+        functools.partial(jnp.einsum, "nd,nkdf->nkf"),
+        functools.partial(jnp.einsum, "nkf,nkfd->nkd"),
+    )
+    return jnp.sum(made * weights[..., None], axis=1)
 
 
 def scan_experts(
-    x: jax.Array, weights: jax.Array, chosen: jax.Array, matrices: Matrices, act: Activation
+    x: jax.Array,
+    weights: jax.Array,
+    chosen: jax.Array,
+    matrices: Matrices,
+    join: Join,
+    biases: Biases = (),
 ) -> jax.Array:
     """Computes `gather_experts` by running every expert on all tokens, weighted."""
     rows = jnp.arange(len(x))[:, None]
     shares = jnp.zeros((len(x), matrices[0].shape[0])).at[rows, chosen].set(weights)
 
-    def add(total: jax.Array, expert: tuple[Matrices, jax.Array]) -> tuple[jax.Array, None]:
-        (gate, up, down), share = expert
-        inner = act(multiply(x, gate)) * multiply(x, up)
-        return total + multiply(inner, down) * share[:, None], None
+    def add(total: jax.Array, expert: tuple[Matrices, Biases, jax.Array]) -> tuple[jax.Array, None]:
+        own, added, share = expert
+        made = _run_network(x, own, join, added, multiply, multiply)
+        return total + made * share[:, None], None
 
     nothing = jnp.zeros(x.shape, jnp.float32)
-    return jax.lax.scan(add, nothing, (matrices, shares.T))[0]
+    return jax.lax.scan(add, nothing, (matrices, biases, shares.T))[0]
+
+
+def _run_network(
+    x: jax.Array,
+    matrices: Matrices,
+    join: Join,
+    biases: Biases,
+    inwards: Callable[[jax.Array, Any], jax.Array],
+    outwards: Callable[[jax.Array, Any], jax.Array],
+) -> jax.Array:
+    """Runs gated networks on x [N, D]; the products are `inwards` and `outwards`."""
+    gate, up, down = matrices
+    gated, upped = inwards(x, gate), inwards(x, up)
+    if not biases:
+        return outwards(join(gated, upped), down)
+    inner = join(gated + biases[0], upped + biases[1])
+    return outwards(inner, down) + biases[2]

@@ -267,25 +267,36 @@ def soft_cap(x: jax.Array, cap: float) -> jax.Array:
     return cap * jnp.tanh(x / cap) if cap else x
 
 
+Sinks = Float32[Array, "1 H #T 1"]
+"""A logit of each head that counts in the softmax's denominator, as a key without a value."""
+
+
 def attend(
     q: Float[Array, "B H T d"],
     k: Float[Array, "B G C d"],
     v: Float[Array, "B G C d"],
     bias: Float[Array, "#B #H #T #C"],
     softcap: float = 0.0,
+    sinks: Sinks | None = None,
 ) -> Float[Array, "B H T d"]:
     """Attends q [B, H, T, d] to k, v [B, H, C, d] with softmax in float32.
 
     Scores are not scaled: T5's weights include the scale, other models scale `q` before. Scores are
     soft-capped at `softcap`, if it is not 0; then `bias`, which includes the mask and broadcasts to
     [B, H, T, C], is added. With fewer heads G in k and v, groups of query heads share one
-    (grouped-query attention), and `bias` must be [B, 1, T, C] or [B, 1, 1, C].
+    (grouped-query attention), and `bias` must be [B, 1, T, C] or [B, 1, 1, C]. `sinks` take their
+    part of the weights (Xiao et al. 2023, "Efficient Streaming Language Models with Attention
+    Sinks"; gpt-oss learns them).
     """
     if q.shape[1] != k.shape[1]:
-        return _attend_grouped(q, k, v, bias, softcap)
+        return _attend_grouped(q, k, v, bias, softcap, sinks)
     scores = jnp.einsum("bhtd,bhcd->bhtc", q, k, preferred_element_type=jnp.float32)
-    weights = jax.nn.softmax(soft_cap(scores, softcap) + bias, axis=-1).astype(v.dtype)
-    return jnp.einsum("bhtc,bhcd->bhtd", weights, v)
+    scores = soft_cap(scores, softcap) + bias
+    weights = jax.nn.softmax(scores, axis=-1)
+    if sinks is not None:
+        largest = jax.nn.logsumexp(scores, axis=-1, keepdims=True)
+        weights *= jax.nn.sigmoid(largest - sinks)
+    return jnp.einsum("bhtc,bhcd->bhtd", weights.astype(v.dtype), v)
 
 
 def _attend_grouped(
@@ -294,6 +305,7 @@ def _attend_grouped(
     v: Float[Array, "B G C d"],
     bias: Float[Array, "#B #H #T #C"],
     softcap: float,
+    sinks: Sinks | None,
 ) -> Float[Array, "B H T d"]:
     """Attends with a group's query heads as additional queries of its key head."""
     batch, heads, length, width = q.shape
@@ -301,7 +313,9 @@ def _attend_grouped(
     queries = q.reshape(batch, k.shape[1], groups * length, width)
     if bias.shape[2] > 1:  # else it is the same for all queries
         bias = jnp.tile(bias, (1, 1, groups, 1))
-    mixed = attend(queries, k, v, bias, softcap)
+    if sinks is not None:
+        sinks = jnp.broadcast_to(sinks, (1, heads, length, 1)).reshape(1, k.shape[1], -1, 1)
+    mixed = attend(queries, k, v, bias, softcap, sinks)
     return mixed.reshape(batch, heads, length, width)
 
 

@@ -1,6 +1,7 @@
-"""Quantized weights (int8, int4, bfloat16); arithmetic is in the model's dtype.
+"""Quantized weights (int8, int4, bfloat16, MXFP4); arithmetic is in the model's dtype.
 
-int8 and int4 have scales and use qwix; bfloat16 has none (`half_weights`).
+int8, int4 and MXFP4 have scales and use qwix; bfloat16 has none (`half_weights`). MXFP4 is read of
+checkpoints alone, whose experts it stores (`hf/mxfp4.py`).
 
 A kernel [D, F] becomes a `qwix.QArray`: integers [D, F] and scales [G, F], one for each output
 channel (G = 1) or for each group of D / G inputs of a channel. With the largest magnitude m in its
@@ -29,9 +30,11 @@ import numpy as np
 from specjax.models import half_weights
 from specjax.models.half_weights import HalfKernel
 
-INTEGERS = {"int8": jnp.int8, "int4": jnp.int4}
-HALF = "bfloat16"
-GROUPS = {"int8": 0, "int4": 32, HALF: 0}
+HALF, MXFP4 = "bfloat16", "mxfp4"
+NUMBERS = {"int8": jnp.int8, "int4": jnp.int4, MXFP4: jnp.float4_e2m1fn}
+"""Dtypes of the numbers of formats with scales."""
+
+GROUPS = {"int8": 0, "int4": 32, HALF: 0, MXFP4: 32}
 """Default number of inputs that share a scale; 0: all inputs of an output channel."""
 
 WIDE = ("head", "project_in", "project_out", "logits", "token_gate")
@@ -56,7 +59,7 @@ _PATTERN = re.compile(r"(bfloat16|int8|int4)(?::(\d{1,6}))?")
 class WeightFormat:
     """Storage format of the kernels of a model's layers."""
 
-    kind: str  # int8, int4 or bfloat16
+    kind: str  # int8, int4, bfloat16 or mxfp4
     group: int  # inputs that share a scale; 0: all, or no scales
 
     @classmethod
@@ -78,14 +81,15 @@ class WeightFormat:
     def applies_to(self, where: tuple[str, ...], shape: tuple[int, ...]) -> bool:
         """Returns whether the parameter at a path is stored in this format.
 
-        Integer formats apply to the kernels of layers, experts included; bfloat16 applies to all
-        kernels and embedding tables.
+        Integer formats apply to the kernels of layers, experts included, MXFP4 to experts only;
+        bfloat16 applies to all kernels and embedding tables.
         """
         if self.kind == HALF:
             return len(shape) == 2 and where[-1] in ("kernel", *TABLES)
         if where[-1] in EXPERTS:
             return len(shape) == 3
-        return len(shape) == 2 and where[-1] == "kernel" and where[-2] not in WIDE
+        whole = len(shape) == 2 and where[-1] == "kernel" and where[-2] not in WIDE
+        return whole and self.kind != MXFP4
 
     def check(self, shapes: Mapping[tuple[str, ...], tuple[int, ...]]) -> None:
         """Checks that the group divides the inputs of all kernels.
@@ -122,7 +126,7 @@ def quantize(kernel: jax.Array, weights: WeightFormat) -> Any:
     inputs = kernel.ndim - 2
     return _qwix().quantize(
         kernel.astype(jnp.float32),
-        INTEGERS[weights.kind],
+        NUMBERS[weights.kind],
         channelwise_axes=tuple(axis for axis in range(kernel.ndim) if axis != inputs),
         tiled_axes={inputs: weights.group} if weights.group else {},
         scale_dtype=kernel.dtype,
@@ -133,9 +137,14 @@ def make_quantized_kernel(
     integers: np.ndarray, scale: jax.Array, zero: np.ndarray | None, weights: WeightFormat
 ) -> Any:
     """Builds a quantized kernel [D, F] from integers, scales and zero points [G, F]."""
-    kind = INTEGERS[weights.kind]
+    kind = NUMBERS[weights.kind]
     zeros = None if zero is None else jnp.asarray(zero, jnp.int8).astype(kind)
     return _qwix().QArray(jnp.asarray(integers, jnp.int8).astype(kind), scale, zeros)
+
+
+def make_mxfp4_kernel(numbers: np.ndarray, scale: np.ndarray) -> Any:
+    """Builds a kernel [E, D, F] from float4_e2m1fn numbers and scales [E, G, F]."""
+    return _qwix().QArray(jnp.asarray(numbers), jnp.asarray(scale))
 
 
 def quantize_params(params: Any, weights: WeightFormat) -> Any:
@@ -191,8 +200,9 @@ def count_numbers(params: Any) -> int:
 
 
 def count_stored_bytes(array: Any) -> int:
-    """Counts the bytes of an array or shape; two int4 numbers take one byte."""
-    bits = 4 if array.dtype == jnp.int4 else 8 * array.dtype.itemsize
+    """Counts the bytes of an array or shape; two numbers of four bits take one byte."""
+    four = array.dtype in (jnp.int4, jnp.float4_e2m1fn)
+    bits = 4 if four else 8 * array.dtype.itemsize
     return -(-array.size * bits // 8)
 
 

@@ -32,6 +32,7 @@ PARAMETERS: dict[Where, tuple[str | None, ...]] = {
     ("v", "kernel"): (None, "kv_heads"),
     ("v", "bias"): ("kv_heads",),
     ("o", "kernel"): ("heads", None),
+    ("sinks",): ("heads",),
     ("gate", "kernel"): (None, "width"),
     ("gate", "bias"): ("width",),
     ("up", "kernel"): (None, "width"),
@@ -41,6 +42,8 @@ PARAMETERS: dict[Where, tuple[str | None, ...]] = {
     ("ff", "gates"): (None, None, "expert_width"),
     ("ff", "ups"): (None, None, "expert_width"),
     ("ff", "downs"): (None, "expert_width", None),
+    ("ff", "gate_biases"): (None, "expert_width"),
+    ("ff", "up_biases"): (None, "expert_width"),
 }
 """Logical axes of parameters by the end of their path; all others are replicated."""
 

@@ -35,8 +35,9 @@ from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, train_step
 
 ROTARY = (
-    "cwm", "gemma", "gemma2", "gemma3_text", "glm4_moe", "gpt_neox", "llama", "mistral", "mixtral",
-    "olmo2", "phi3", "phi4", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3",
+    "cwm", "gemma", "gemma2", "gemma3_text", "glm4_moe", "gpt_neox",
+    "gpt_oss", "llama", "mistral", "mixtral", "olmo2", "phi3", "phi4", "qwen2", "qwen2_moe",
+    "qwen3", "qwen3_moe", "smollm3",
 )  # fmt: skip
 ENCODERS = (
     "bart", "m2m_100", "marian", "marian_two", "mbart", "mt5", "pegasus", "t5_v1_0", "t5_v1_1",
@@ -44,8 +45,8 @@ ENCODERS = (
 )  # fmt: skip
 OTHER_POSITIONS = ("gpt2", "opt", "opt_350m")
 LIKE_LLAMA = (
-    "glm4_moe", "llama", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "olmo2", "phi3", "phi4",
-    "smollm3", "cwm",
+    "glm4_moe", "llama", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+    "olmo2", "phi3", "phi4", "smollm3", "cwm",
 )  # fmt: skip
 """Families whose layers a head for multi-token prediction can have."""
 SHAPES = {

@@ -110,6 +110,13 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         **LLAMA, **DELTA, "num_hidden_layers": 3, "head_dim": 8, "full_attention_interval": 2,
         "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5},
     }),
+    "gpt_oss": ("gpt_oss", {
+        **LLAMA, "intermediate_size": 16, "num_local_experts": 5, "num_experts_per_tok": 2,
+        "sliding_window": 7, "swiglu_limit": 0.8, "rope_parameters": {
+            "rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0, "beta_slow": 1.0,
+            "truncate": False, "original_max_position_embeddings": 16, "rope_theta": 500.0,
+        },
+    }),
     "glm4_moe": ("glm4_moe", {
         **LLAMA, "head_dim": 8, **DEEPSEEK_EXPERTS, "use_qk_norm": True, "attention_bias": True,
     }),

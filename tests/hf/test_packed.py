@@ -22,7 +22,7 @@ from specjax.hf import huggingface
 from specjax.hf.packed import parse_packing
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
-from specjax.models.quantized_weights import INTEGERS, is_quantized
+from specjax.models.quantized_weights import NUMBERS, is_quantized
 from specjax.models.shapes import get_parameter_shapes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -199,7 +199,7 @@ def test_what_is_read_is_what_the_format_says(name, plain, tmp_path):
     for (block, kernel), tensor in PLACES.items():
         found = layer[block][kernel]["kernel"]
         assert isinstance(found, qwix.QArray)
-        assert found.qvalue.dtype == INTEGERS[spelled[:4]]
+        assert found.qvalue.dtype == NUMBERS[spelled[:4]]
         np.testing.assert_array_equal(
             qwix.dequantize(found), wholes[f"model.layers.0.{tensor}"], err_msg=tensor
         )

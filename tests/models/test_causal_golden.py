@@ -27,6 +27,7 @@ FAST = ("gpt2", "llama", "gemma3_text", "qwen3_moe")
 SLOW = (
     "mistral", "qwen2", "qwen3", "gemma", "gemma2", "olmo2", "phi3", "phi4", "smollm3", "gpt_neox",
     "gpt2_scaled", "opt", "opt_350m", "mixtral", "cwm", "qwen2_moe", "qwen3_5_text", "glm4_moe",
+    "gpt_oss",
 )  # fmt: skip
 """Families whose own parts the fast tests see in whole texts alone."""
 FAMILIES = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]

@@ -21,6 +21,7 @@ from specjax.models.experts import (
     Groups,
     Mixture,
     Router,
+    gate_by,
     gather_experts,
     scan_experts,
 )
@@ -141,7 +142,7 @@ def test_both_ways_give_the_same_numbers_and_gradients(drawn) -> None:
     weights = jax.random.uniform(jax.random.key(2), chosen.shape)
 
     def total(matrices, x, way):
-        return jnp.sum(jnp.sin(way(x, weights, chosen, matrices, jax.nn.silu)))
+        return jnp.sum(jnp.sin(way(x, weights, chosen, matrices, gate_by("silu"))))
 
     made = [
         jax.value_and_grad(total, (0, 1))(matrices, x[0], way)
@@ -156,7 +157,7 @@ def test_a_token_does_not_depend_on_those_beside_it(drawn, way: Callable) -> Non
     params, x = drawn
     matrices = params["gates"], params["ups"], params["downs"]
     weights = jnp.full((TOKENS, 2), 0.5)
-    call = jax.jit(lambda x, chosen: way(x, weights, chosen, matrices, jax.nn.silu))
+    call = jax.jit(lambda x, chosen: way(x, weights, chosen, matrices, gate_by("silu")))
     chosen = jnp.tile(jnp.array([[3, 1]]), (TOKENS, 1))
     first = call(x[0], chosen)
     other = call(x[0].at[1:].multiply(-3.0), chosen.at[1:].set(jnp.array([2, 0])))

@@ -47,7 +47,7 @@ MODELS = {
     "sliding": Causal(
         dataclasses.replace(
             CAUSAL, num_kv_heads=4, windows=(6, 3), rope=Rope(4), parallel=True,
-            mixtures=(None, Mixture(4, 2, 8)),
+            mixtures=(None, Mixture(4, 2, 8)), sinks=True,
         )
     ),
     "learned": Causal(dataclasses.replace(CAUSAL, rope=None, windows=())),
@@ -357,6 +357,22 @@ def loops(jaxpr: Any) -> bool:
         )
         for equation in inner.eqns
     )
+
+
+def test_sinks_take_their_share_of_the_weights_in_every_part() -> None:
+    """As a key of its own of each head, which has no value."""
+    keys = jax.random.split(jax.random.key(5), 3)
+    q = jax.random.normal(keys[0], (3, 4, SIZE, 8))
+    k, v = (jax.random.normal(key, (3, 2, SIZE, 8)) for key in keys[1:])
+    sinks = jnp.array([-2.0, 0.0, 1.0, 4.0])[None, :, None, None]
+    bias = attention.CausalBias(jnp.zeros(3, jnp.int32))
+    mask = bias.tile(0, SIZE, 0, SIZE)
+    scores = jnp.einsum("bhtd,bhcd->bhtc", q, jnp.repeat(k, 2, 1)) + mask
+    sink = jnp.broadcast_to(sinks, (3, 4, SIZE, 1))
+    weights = jax.nn.softmax(jnp.concatenate([scores, sink], axis=-1), axis=-1)[..., :-1]
+    expected = jnp.einsum("bhtc,bhcd->bhtd", weights, jnp.repeat(v, 2, 1))
+    for part in (mask, bias, attention.make_cache_bias(bias, bias.start, SIZE)):
+        close(attention.attention(q, k, v, part, sinks=sinks), expected)
 
 
 def test_a_first_slot_that_nobody_else_sees_is_hidden_in_every_part() -> None:

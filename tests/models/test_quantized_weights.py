@@ -105,7 +105,7 @@ def test_no_weight_moves_by_more_than_half_its_scale(spelled, seed):
     kernel[:, 2] = 0.0
     kernel = kernel.astype(np.float32)
     made = quantize(kernel, weights)
-    assert made.qvalue.dtype == quantized_weights.INTEGERS[weights.kind]
+    assert made.qvalue.dtype == quantized_weights.NUMBERS[weights.kind]
     assert made.scale.shape == ((32 // weights.group if weights.group else 1), 6)
     step = np.asarray(made.scale, np.float64).repeat(32 // len(made.scale), axis=0)
     error = np.abs(dequantize(made) - kernel)

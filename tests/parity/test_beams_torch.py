@@ -60,6 +60,7 @@ BRIEF: dict[str, tuple[int, dict[str, Any]]] = {
     "mixtral": (5, TWO_ENDS),
     "qwen2_moe": (5, TWO_ENDS),
     "glm4_moe": (5, TWO_ENDS),
+    "gpt_oss": (5, TWO_ENDS),
     "gpt_neox": (9, TWO_ENDS),
     "opt": (5, TWO_ENDS | {"tie_word_embeddings": False}),
     "opt_350m": (8, TWO_ENDS | {"tie_word_embeddings": False}),

@@ -52,6 +52,10 @@ DELTA = GOLDEN["DELTA"] | {
     "linear_num_value_heads": 6, "linear_key_head_dim": 10, "linear_value_head_dim": 8,
 }  # fmt: skip
 DEEPSEEK_EXPERTS = GOLDEN["DEEPSEEK_EXPERTS"] | {"moe_intermediate_size": 40}
+GPT_OSS = WIDE | {
+    "intermediate_size": 40, "num_local_experts": 5, "num_experts_per_tok": 3, "swiglu_limit": 1.5,
+    "sliding_window": 12, "initializer_range": 0.5,
+}  # fmt: skip
 CWM = WIDE | {"bos_token_id": 2}  # its class must have one
 STRETCHED = GOLDEN["STRETCHED"] | {"rope_theta": 10_000.0, "original_max_position_embeddings": 32}
 
@@ -195,6 +199,13 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
             "tie_word_embeddings": True,
             "rope_parameters": {"mrope_section": [1, 1, 1], "partial_rotary_factor": 0.6},
         },
+    ),
+    "gpt_oss": ("gpt_oss", GPT_OSS),
+    "gpt_oss_long": (
+        "gpt_oss",
+        GPT_OSS
+        | {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}
+        | {"attention_bias": False, "swiglu_alpha": 0.9, "rope_parameters": {"rope_theta": 300.0}},
     ),
     "glm4_moe": (
         "glm4_moe",

@@ -24,6 +24,7 @@ from mutations import (
     GONE,
     GPT2,
     GPT_NEOX,
+    GPT_OSS,
     MIXTRAL,
     OPT,
     PHI3,
@@ -226,6 +227,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     ),
     "mixtral": ("mixtral", LLAMA | {"num_local_experts": 4}, MIXTRAL + ENDS[:-1]),
     "qwen3_moe": ("qwen3_moe", LLAMA | SMALL_EXPERTS, QWEN_MOE + ENDS[:-1]),
+    "gpt_oss": (
+        "gpt_oss",
+        LLAMA | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 6},
+        GPT_OSS + ENDS[:-1],
+    ),
     "glm4_moe": ("glm4_moe", LLAMA | DEEPSEEK_EXPERTS, GLM4_MOE + ENDS[:-1]),
     "qwen2_moe": (
         "qwen2_moe",

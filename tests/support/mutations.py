@@ -477,6 +477,27 @@ GLM4_MOE: list[Mutation] = [
     *each("head_dim", GONE, 4),
     *each("num_key_value_heads", 1, 3),
 ]
+GPT_OSS: list[Mutation] = [
+    *each("num_experts_per_tok", 1, 4, 0, 5, GONE),
+    *each("num_local_experts", 0, None, "4"),
+    *each("num_experts", 4, 3, num_local_experts=GONE),
+    *each("num_experts", 4, 3),
+    *each("swiglu_limit", 0.4, 7.0, GONE, 0, None, "1"),
+    *each("swiglu_alpha", 0.4, GONE, 0, None),
+    *each("attention_bias", False, None, GONE),
+    *each("sliding_window", 3, 0, None, GONE),
+    *each("layer_types", SLIDING, SLIDING[::-1], SLIDING[1:], GONE, None),
+    *each("rope_parameters", None, GONE, {}, YARN, YARN | {"truncate": False}),
+    *each("rope_scaling", YARN, {"rope_type": "linear", "factor": 3.0}, rope_parameters=GONE),
+    *each("rope_theta", 500.0, rope_parameters=GONE),
+    *each("hidden_act", "gelu"),
+    *each("mlp_bias", True),
+    *each("head_dim", GONE, 4, None),
+    *each("num_key_value_heads", 2, 3, GONE),
+    *each("router_aux_loss_coef", 0.5),
+    *each("output_router_logits", True),
+    *each("rms_norm_eps", 0.1, GONE),
+]
 QWEN2_MOE: list[Mutation] = [
     *each("num_experts_per_tok", 1, 4, 0, 5, GONE),
     *each("norm_topk_prob", True, False, GONE, None),

@@ -18,7 +18,7 @@ COUNTS = {
     "gemma2": 6, "gemma3_text": 6, "olmo2": 5, "phi3": 5, "smollm3": 5,
     "gpt_neox": 7, "opt": 6, "mixtral": 6, "qwen3_moe": 7,
     "umt5": 5, "t5gemma": 8, "t5gemma2": 8, "gemma": 5, "phi4": 4, "opt_350m": 5, "gpt2_scaled": 4,
-    "pegasus": 3, "marian_two": 4, "cwm": 5, "qwen2_moe": 4, "glm4_moe": 4,
+    "pegasus": 3, "marian_two": 4, "cwm": 5, "qwen2_moe": 4, "glm4_moe": 4, "gpt_oss": 4,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -417,6 +417,18 @@ def _qwen2_moe(draw: _Choice) -> dict[str, Any]:
     }
 
 
+def _gpt_oss(draw: _Choice) -> dict[str, Any]:
+    shape = _mixed(draw, "num_local_experts")
+    shape.pop("hidden_act", None)  # there is one gate for all
+    return shape | {
+        "intermediate_size": draw.of(4, 16, 28),
+        "sliding_window": draw.of(2, 5, 13),
+        "attention_bias": draw.chance(),
+        "swiglu_limit": draw.of(0.7, 7.0),
+        "swiglu_alpha": draw.of(0.5, 1.702),
+    }
+
+
 def _deepseek_experts(draw: _Choice) -> dict[str, Any]:
     experts, groups, best, chosen = draw.of((4, 1, 1, 1), (4, 2, 1, 2), (6, 3, 2, 3), (9, 3, 1, 2))
     return {
@@ -455,5 +467,5 @@ _MAKERS = {
     "umt5": _gated, "t5gemma": _t5gemma, "t5gemma2": _t5gemma2,
     "gemma": _gemma1, "phi4": _phi4, "opt_350m": _opt_350m, "gpt2_scaled": _gpt2_scaled,
     "pegasus": _sinusoids, "marian_two": _marian_two, "cwm": _cwm, "qwen2_moe": _qwen2_moe,
-    "glm4_moe": _glm4_moe,
+    "glm4_moe": _glm4_moe, "gpt_oss": _gpt_oss,
 }  # fmt: skip
