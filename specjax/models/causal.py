@@ -2,7 +2,8 @@
 
 One architecture with configurable parts: learned or rotary positions, one rotation or
 one for each layer, layer or root-mean-square norms before or after a sublayer, plain or gated
-feed-forward, biases, grouped key-value heads, query and key norms, sliding windows, soft caps. A
+feed-forward, biases, grouped key-value heads, query and key norms, sliding windows, soft caps,
+factors of embeddings, sublayers and logits. A
 family (`hf/families/`) maps a checkpoint's fields to it.
 """
 
@@ -33,7 +34,7 @@ from specjax.models.layers import (
     soft_cap,
 )
 from specjax.models.linen import LinenModel
-from specjax.models.positions import compute_angles
+from specjax.models.positions import Turn, compute_angles
 from specjax.models.prefill import read_in_chunks
 from specjax.models.recurrent_caches import (
     Entries,
@@ -66,7 +67,7 @@ class CausalModule(nn.Module):
             self.final_norm = make_norm(c)
         self.drop = nn.Dropout(c.dropout)
         if not c.tied:
-            self.head = Dense(c.vocab_size, c.dtype)
+            self.head = Dense(c.vocab_size, c.dtype, bias=c.head_bias)
 
     def embed(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
         """Embeds tokens at positions [B, T] into input states [B, T, D]."""
@@ -83,9 +84,13 @@ class CausalModule(nn.Module):
 
     def compute_layer_angles(
         self, position: jax.Array, length: jax.Array
-    ) -> list[jax.Array | None]:
-        """Computes each layer's rotation angles."""
-        return compute_angles(self.config.layer_ropes, position, length)
+    ) -> Sequence[Turn | jax.Array | None]:
+        """Computes each layer's rotation angles, and the factor of queries if they have one."""
+        angles = compute_angles(self.config.layer_ropes, position, length)
+        if self.config.temperature is None:
+            return angles
+        factor = self.config.temperature.compute_factor(position)
+        return [Turn(one, factor) for one in angles]
 
     def make_masks(
         self,
@@ -111,13 +116,16 @@ class CausalModule(nn.Module):
 
     def apply_lm_head(self, x: jax.Array, training: bool = False) -> jax.Array:
         """Computes float32 logits [..., V] of normed states [..., D]."""
-        if self.config.projected_width:
+        c = self.config
+        if c.projected_width:
             x = self.project_out(x)
-        if self.config.tied:
+        if c.tied:
             logits = compute_tied_logits(x, self.embedding, training)
         else:
             logits = self.head(x).astype(jnp.float32)
-        return soft_cap(logits, self.config.logit_cap)
+        if c.logit_scale != 1.0:
+            logits = logits * c.logit_scale
+        return soft_cap(logits, c.logit_cap)
 
     def run(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
@@ -130,8 +138,8 @@ class CausalModule(nn.Module):
         position = jnp.broadcast_to(jnp.arange(size), tokens.shape)
         angles = self.compute_layer_angles(position, length[:, None])
 
-        def one(layer: Layer, x: jax.Array, angles: jax.Array | None, mask: AnyBias) -> Any:
-            return layer(x, None, None, angles, mask, deterministic)
+        def one(layer: Layer, x: jax.Array, turn: Any, mask: AnyBias) -> Any:
+            return layer(x, None, None, turn, mask, deterministic)
 
         x = self.drop(self.embed(tokens, position), deterministic=deterministic)
         states, made = [], []

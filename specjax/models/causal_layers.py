@@ -21,7 +21,7 @@ from specjax.models.layers import (
     merge_heads,
     split_heads,
 )
-from specjax.models.positions import Rope, rotate
+from specjax.models.positions import Rope, Temperature, Turn, rotate
 from specjax.models.recurrent_caches import Entries, LayerCache, RecurrentCache
 
 
@@ -47,7 +47,9 @@ class CausalConfig:
     recurrences: tuple[GatedDelta | None, ...] = ()  # of each layer; None, or empty: attention
     activation: str = "silu"
     gated: bool = True
-    rms_norm: bool = True  # False: layer norm with bias
+    rms_norm: bool = True  # False: layer norm
+    norm_scale: bool = True  # layer norms have a scale
+    norm_bias: bool = True  # layer norms have a bias
     unit_offset: bool = False  # root-mean-square norms store their scale minus 1 (Gemma)
     pre_norm: bool = True  # norm of a sublayer's input
     post_norm: bool = False  # norm of its output, before the residual sum
@@ -56,17 +58,24 @@ class CausalConfig:
     qkv_bias: bool = False
     out_bias: bool = False
     ff_bias: bool = False
-    qk_norm: bool = False  # root-mean-square norm of each query and key head
+    head_bias: bool = False  # of the output layer
+    qkv_clip: float = 0.0  # queries, keys and values are cut to at most this size; 0: off
+    qk_norm: bool = False  # norm of each query and key head
+    head_norms: bool = False  # layer norm of them, each head with its own scale (Command R)
     wide_qk_norm: bool = False  # norm of all heads as one vector (OLMo 2)
     gated_attention: bool = False  # a sigmoid gates the heads' outputs (Qwen3-Next)
     query_scale: float | None = None  # None: d_head ** -0.5
     query_scales: tuple[float, ...] = ()  # of each layer; empty: `query_scale` in all layers
+    temperature: Temperature | None = None  # of attention by position; None: the same at all
     attention_cap: float = 0.0  # soft cap of scores; 0: off
     sinks: bool = False  # each head has a learned logit in its softmax's denominator (gpt-oss)
     logit_cap: float = 0.0
+    logit_scale: float = 1.0
     embedding_scale: float = 1.0
+    residual_scale: float = 1.0  # factor of what each sublayer adds (Granite)
     projected_width: int | None = None  # width of embeddings; None: d_model, without projections
     parallel: bool = False  # attention and feed-forward read the same states (GPT-J, GPT-NeoX)
+    shared_norm: bool = False  # by one norm (Phi, Command R)
     windows: tuple[int, ...] = ()  # visible keys per layer, 0: all; empty: all in every layer
     tied: bool = False
     eps: float = 1e-6
@@ -113,8 +122,10 @@ class CausalConfig:
 
 
 def make_norm(config: CausalConfig) -> nn.Module:
-    """Creates the norm of residual states."""
-    return RMSNorm(config.eps, config.unit_offset) if config.rms_norm else LayerNorm(config.eps)
+    """Creates the norm of residual states, or of heads."""
+    if config.rms_norm:
+        return RMSNorm(config.eps, config.unit_offset)
+    return LayerNorm(config.eps, config.norm_scale, config.norm_bias)
 
 
 class Attention(nn.Module):
@@ -130,33 +141,42 @@ class Attention(nn.Module):
         self.k = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
         self.v = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
         self.o = Dense(c.d_model, c.dtype, bias=c.out_bias)
-        if c.qk_norm or c.wide_qk_norm:
-            self.q_norm = RMSNorm(c.eps, c.unit_offset)
-            self.k_norm = RMSNorm(c.eps, c.unit_offset)
+        if c.head_norms:
+            self.q_norm = LayerNorm(c.eps, has_bias=False, heads=c.num_heads)
+            self.k_norm = LayerNorm(c.eps, has_bias=False, heads=c.num_kv_heads)
+        elif c.qk_norm or c.wide_qk_norm:
+            self.q_norm, self.k_norm = make_norm(c), make_norm(c)
         if c.gated_attention:
             self.gate = Dense(c.num_heads * c.d_head, c.dtype, bias=c.qkv_bias)
         if c.sinks:
             self.sinks = self.param("sinks", nn.initializers.zeros, (c.num_heads,), jnp.float32)
 
     def queries_keys_values(
-        self, x: jax.Array, angles: jax.Array | None
+        self, x: jax.Array, turn: Turn | jax.Array | None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Computes scaled queries, keys and values, head-major."""
         c = self.config
-        q, k = self.q(x), self.k(x)
+        angles, factor = turn if isinstance(turn, Turn) else (turn, None)
+        q, k = self._clip(self.q(x)), self._clip(self.k(x))
         if c.wide_qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = split_heads(q, c.num_heads), split_heads(k, c.num_kv_heads)
-        if c.qk_norm:
+        if c.qk_norm or c.head_norms:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.rope is not None:
             if angles is None:
                 raise ValueError(
                     "angles is None; rotary positions require the angles of the tokens"
                 )
-            scale = self.rope.attention
-            q, k = rotate(q, angles, scale), rotate(k, angles, scale)
-        return q * self.query_scale, k, split_heads(self.v(x), c.num_kv_heads)
+            how = self.rope.attention, self.rope.interleaved
+            q, k = rotate(q, angles, *how), rotate(k, angles, *how)
+        if factor is not None:
+            q = q * factor[:, None, :, None].astype(q.dtype)
+        return q * self.query_scale, k, split_heads(self._clip(self.v(x)), c.num_kv_heads)
+
+    def _clip(self, x: jax.Array) -> jax.Array:
+        limit = self.config.qkv_clip
+        return jnp.clip(x, -limit, limit) if limit else x
 
     def __call__(
         self,
@@ -185,7 +205,8 @@ class Layer(nn.Module):
     def setup(self) -> None:
         c = self.config
         if c.pre_norm or c.residual_norm:
-            self.attention_norm, self.ff_norm = make_norm(c), make_norm(c)
+            self.attention_norm = make_norm(c)
+            self.ff_norm = self.attention_norm if c.shared_norm else make_norm(c)
         if c.post_norm:
             self.attention_post_norm, self.ff_post_norm = make_norm(c), make_norm(c)
         if self.recurrence is None:
@@ -204,7 +225,7 @@ class Layer(nn.Module):
         x: jax.Array,
         own: LayerCache | None,
         start: jax.Array | None,
-        angles: jax.Array | None,
+        turn: Turn | jax.Array | None,
         mask: Any,
         deterministic: bool = True,
         length: jax.Array | None = None,
@@ -218,7 +239,7 @@ class Layer(nn.Module):
             h, made = self.recur(x, own, start, mask, length)
             return self.add_mixed(x, h, deterministic), made
         assert not isinstance(own, RecurrentCache)
-        q, k, v = self.queries_keys_values(x, angles)
+        q, k, v = self.queries_keys_values(x, turn)
         new = k, v
         if own is None or start is None:
             visible = kept = new
@@ -263,25 +284,31 @@ class Layer(nn.Module):
     def add_mixed(self, x: jax.Array, h: jax.Array, deterministic: bool = True) -> jax.Array:
         """x [B, T, D] with the output h of attention or recurrence, and feed-forward, added."""
         h = self.attention_post_norm(h) if self.config.post_norm else h
-        attended = x + self.drop(h, deterministic=deterministic)
+        attended = self._add(x, h, deterministic)
         attended = self.attention_norm(attended) if self.config.residual_norm else attended
         h = x if self.config.parallel else attended
         h = self.ff(self.ff_norm(h) if self.config.pre_norm else h, deterministic)
         h = self.ff_post_norm(h) if self.config.post_norm else h
-        x = attended + self.drop(h, deterministic=deterministic)
+        x = self._add(attended, h, deterministic)
         return self.ff_norm(x) if self.config.residual_norm else x
 
+    def _add(self, x: jax.Array, h: jax.Array, deterministic: bool) -> jax.Array:
+        """x [B, T, D] with what a sublayer computed, h, added."""
+        scale = self.config.residual_scale
+        h = self.drop(h, deterministic=deterministic)
+        return x + (h if scale == 1.0 else h * scale)
+
     def queries_keys_values(
-        self, x: jax.Array, angles: jax.Array | None
+        self, x: jax.Array, turn: Turn | jax.Array | None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Computes queries, keys and values of the residual stream x [B, T, D]."""
-        return self.attention.queries_keys_values(self.normalize(x), angles)
+        return self.attention.queries_keys_values(self.normalize(x), turn)
 
     def write_cache(
-        self, x: jax.Array, own: LayerCache, start: jax.Array, angles: jax.Array | None
+        self, x: jax.Array, own: LayerCache, start: jax.Array, turn: Turn | jax.Array | None
     ) -> LayerCache:
         """Writes what x [B, T, D] adds to the cache `own` from slot `start`."""
         if isinstance(own, RecurrentCache):
             return self.recurrent.extend(self.normalize(x), own, start)[1]
-        _, k, v = self.queries_keys_values(x, angles)
+        _, k, v = self.queries_keys_values(x, turn)
         return update_cache(own, (k, v), start)

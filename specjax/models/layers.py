@@ -135,17 +135,32 @@ class RMSNorm(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """Zero mean, unit variance, then scale and bias; computed in float32 (GPT-2's norm)."""
+    """Zero mean, unit variance, then scale and bias; computed in float32 (GPT-2's norm).
+
+    Command R's norms have no bias, OLMo 1's neither scale nor bias. With `heads` x is [B, H, T, d],
+    and each head has a scale and bias of its own.
+    """
 
     eps: float = 1e-5
+    has_scale: bool = True
+    has_bias: bool = True
+    heads: int = 0
 
     @nn.compact
     def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
-        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],), jnp.float32)
-        bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],), jnp.float32)
         centered = x.astype(jnp.float32) - jnp.mean(x, axis=-1, keepdims=True, dtype=jnp.float32)
         variance = jnp.mean(centered * centered, axis=-1, keepdims=True)
-        return (centered * jax.lax.rsqrt(variance + self.eps) * scale + bias).astype(x.dtype)
+        made = centered * jax.lax.rsqrt(variance + self.eps)
+        if self.has_scale:
+            made = made * self._weight("scale", nn.initializers.ones, x.shape[-1])
+        if self.has_bias:
+            made = made + self._weight("bias", nn.initializers.zeros, x.shape[-1])
+        return made.astype(x.dtype)
+
+    def _weight(self, name: str, init: Any, width: int) -> Float[Array, "... D"]:
+        if not self.heads:
+            return self.param(name, init, (width,), jnp.float32)
+        return self.param(name, init, (self.heads, width), jnp.float32)[:, None]
 
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {

@@ -73,7 +73,15 @@ def pass_states(params: Params) -> Params:
     return {**params, "join": join}
 
 
-_USUAL = {"rms_norm": True, "final_norm": True, "projected_width": None, "embedding_scale": 1.0}
+_USUAL = {
+    "rms_norm": True,
+    "final_norm": True,
+    "projected_width": None,
+    "embedding_scale": 1.0,
+    "logit_scale": 1.0,
+    "head_bias": False,
+    "temperature": None,
+}
 """Fields of targets that heads read, and their values."""
 
 

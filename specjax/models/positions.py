@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -44,6 +45,7 @@ class Rope:
     truncate: bool = True  # yarn: round these bounds outwards to whole waves
     short: tuple[float, ...] = ()  # longrope: divisors of the waves [d / 2] up to `original`
     long: tuple[float, ...] = ()  # longrope: above `original`
+    interleaved: bool = False  # numbers 2 i and 2 i + 1 form a pair (GPT-J, GLM, Command R)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -117,6 +119,29 @@ class Rope:
         return turned * base[..., None] ** -self._exponent
 
 
+@dataclasses.dataclass(frozen=True)
+class Temperature:
+    """Attention that sharpens with the position: queries grow by a logarithm of whole spans.
+
+    Meta, Llama 4 (2025), after Nakanishi, "Scalable-Softmax Is Superior for Attention" (2025).
+    """
+
+    scale: float
+    span: int  # positions
+
+    def compute_factor(self, position: Int[Array, " ..."]) -> Float32[Array, " ..."]:
+        """Computes the factor of queries at each position."""
+        spans = jnp.floor(position.astype(jnp.float32) / self.span)
+        return 1.0 + self.scale * jnp.log1p(spans)
+
+
+class Turn(NamedTuple):
+    """What positions do to queries and keys of a layer, and to queries alone."""
+
+    angles: Float32[Array, "B T R"] | None
+    factor: Float32[Array, "B T"]
+
+
 def compute_angles(
     ropes: Sequence[Rope | None],
     position: Int[Array, " ..."],
@@ -130,17 +155,25 @@ def compute_angles(
 
 
 def rotate(
-    x: Float[Array, "B H T d"], angles: Float32[Array, "#B T R"], scale: float = 1.0
+    x: Float[Array, "B H T d"],
+    angles: Float32[Array, "#B T R"],
+    scale: float = 1.0,
+    interleaved: bool = False,
 ) -> Float[Array, "B H T d"]:
     """Rotates x [B, H, T, d] by angles [B, T, r / 2], times `scale`.
 
     The first r numbers of each head are rotated; number i and number i + r / 2 form a pair. With
-    partial rotation, the other numbers are unchanged.
+    partial rotation, the other numbers are unchanged. Pairs that are `interleaved`, numbers 2 i and
+    2 i + 1, are at i and i + r / 2 afterwards: products of queries with keys are the same.
     """
     cos, sin = scale * jnp.cos(angles)[:, None], scale * jnp.sin(angles)[:, None]
     pairs = angles.shape[-1]
     rotated, kept = x[..., : 2 * pairs], x[..., 2 * pairs :]
-    first, second = jnp.split(rotated.astype(jnp.float32), 2, axis=-1)
+    rotated = rotated.astype(jnp.float32)
+    if interleaved:
+        first, second = rotated[..., 0::2], rotated[..., 1::2]
+    else:
+        first, second = jnp.split(rotated, 2, axis=-1)
     turned = (first * cos - second * sin, second * cos + first * sin)
     made = jnp.concatenate(turned, axis=-1).astype(x.dtype)
     return jnp.concatenate([made, kept], axis=-1) if kept.shape[-1] else made

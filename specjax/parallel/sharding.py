@@ -25,6 +25,7 @@ PARAMETERS: dict[Where, tuple[str | None, ...]] = {
     ("embedding",): ("vocabulary", None),
     ("source_embedding",): ("vocabulary", None),
     ("head", "kernel"): (None, "vocabulary"),
+    ("head", "bias"): ("vocabulary",),
     ("q", "kernel"): (None, "heads"),
     ("q", "bias"): ("heads",),
     ("k", "kernel"): (None, "kv_heads"),

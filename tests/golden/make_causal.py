@@ -22,7 +22,7 @@ VOCABULARY, EOS = 96, 1
 LENGTHS, PROMPT, NEW_TOKENS = (30, 21), 6, 20
 LAST_NORMS = (
     "model.norm.weight", "ln_f.weight", "gpt_neox.final_layer_norm.weight",
-    "decoder.final_layer_norm.weight",
+    "decoder.final_layer_norm.weight", "model.final_layernorm.weight", "transformer.ln_f.weight",
 )  # fmt: skip
 SMALLEST_LEAD = 0.01
 """Least distance between the two best logits on a greedy path: rounding cannot flip a token."""
@@ -39,16 +39,32 @@ LONGROPE = {
     "rope_type": "longrope", "rope_theta": 500.0, "original_max_position_embeddings": 64,
     "short_factor": [1.0, 1.5, 2.0], "long_factor": [2.0, 3.0, 4.0],
 }  # fmt: skip
+GROWING = {
+    "rope_type": "yarn",
+    "rope_theta": 500.0,
+    "factor": 4.0,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "original_max_position_embeddings": 8,
+    "llama_4_scaling_beta": 0.3,
+}
+MIXED = ["sliding_attention", "full_attention"]
 GEMMA = {
     **LLAMA, "query_pre_attn_scalar": 11, "sliding_window": 7, "final_logit_softcapping": 4.0,
-    "layer_types": ["sliding_attention", "full_attention"],
+    "layer_types": MIXED,
 }  # fmt: skip
 LOCAL_AND_GLOBAL = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
     "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
 }
+FILLED = {name: size for name, size in LLAMA.items() if name != "head_dim"}
+"""Heads as wide together as the model."""
+FALCON = {
+    name: size for name, size in FILLED.items()
+    if name not in ("intermediate_size", "num_key_value_heads")
+}  # fmt: skip
 PHI4 = {
-    **{name: size for name, size in LLAMA.items() if name != "head_dim"}, "hidden_size": 32,
+    **FILLED, "hidden_size": 32,
     "max_position_embeddings": 256, "original_max_position_embeddings": 64,
     "rope_parameters": LONGROPE | {"partial_rotary_factor": 0.75}, "tie_word_embeddings": True,
 }  # fmt: skip
@@ -73,8 +89,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     }),
     "llama": ("llama", {**LLAMA, "rope_parameters": STRETCHED, "tie_word_embeddings": False}),
     "mistral": ("mistral", {**LLAMA, "sliding_window": 7, "tie_word_embeddings": False}),
-    "qwen2": ("qwen2", {k: v for k, v in LLAMA.items() if k != "head_dim"}
-              | {"tie_word_embeddings": True}),
+    "qwen2": ("qwen2", {**FILLED, "tie_word_embeddings": True}),
     "qwen3": ("qwen3", {**LLAMA, "head_dim": 8, "tie_word_embeddings": True}),
     "olmo2": ("olmo2", {**LLAMA, "tie_word_embeddings": False}),
     "phi3": ("phi3", {**LLAMA, "max_position_embeddings": 256, "rope_parameters": LONGROPE,
@@ -120,6 +135,26 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4_moe": ("glm4_moe", {
         **LLAMA, "head_dim": 8, **DEEPSEEK_EXPERTS, "use_qk_norm": True, "attention_bias": True,
     }),
+    "olmo": ("olmo", {**LLAMA, "clip_qkv": 1.0}),
+    "olmo3": ("olmo3", {**LLAMA, "sliding_window": 7, "layer_types": MIXED,
+                        "rope_parameters": LOCAL_AND_GLOBAL}),
+    "exaone4": ("exaone4", {**LLAMA, "sliding_window": 7, "layer_types": MIXED}),
+    "granite": ("granite", {
+        **LLAMA, "embedding_multiplier": 3.0, "attention_multiplier": 0.3,
+        "residual_multiplier": 0.7, "logits_scaling": 2.0,
+    }),
+    "glm": ("glm", {**LLAMA, "head_dim": 8}),
+    "glm4": ("glm4", {**LLAMA, "head_dim": 8}),
+    "cohere": ("cohere", {**FILLED, "use_qk_norm": True, "logit_scale": 0.5}),
+    "cohere2": ("cohere2", {**FILLED, "sliding_window": 7, "layer_types": MIXED,
+                            "logit_scale": 0.5}),
+    "starcoder2": ("starcoder2", {**FILLED, "sliding_window": 7}),
+    "stablelm": ("stablelm", {**FILLED, "hidden_size": 32, "qk_layernorm": True}),
+    "phi": ("phi", {**FILLED, "hidden_size": 32}),
+    "falcon": ("falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
+    "falcon_7b": ("falcon", FALCON),
+    "ministral": ("ministral", {**LLAMA, "sliding_window": 7, "layer_types": MIXED}),
+    "ministral3": ("ministral3", {**LLAMA, "rope_parameters": GROWING}),
 }  # fmt: skip
 
 

@@ -28,6 +28,8 @@ SLOW = (
     "mistral", "qwen2", "qwen3", "gemma", "gemma2", "olmo2", "phi3", "phi4", "smollm3", "gpt_neox",
     "gpt2_scaled", "opt", "opt_350m", "mixtral", "cwm", "qwen2_moe", "qwen3_5_text", "glm4_moe",
     "gpt_oss",
+    "olmo", "olmo3", "exaone4", "granite", "glm", "glm4", "cohere", "cohere2", "starcoder2",
+    "stablelm", "phi", "falcon", "falcon_7b", "ministral", "ministral3",
 )  # fmt: skip
 """Families whose own parts the fast tests see in whole texts alone."""
 FAMILIES = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]

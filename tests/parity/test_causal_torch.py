@@ -87,6 +87,10 @@ def partly(kind: str, **scaling: Any) -> dict[str, Any]:
 GPT2 = {"n_embd": 48, "n_layer": 3, "n_head": 6, "n_positions": 256}
 PHI = {k: v for k, v in WIDE.items() if k != "head_dim"}
 
+FALCON = {k: v for k, v in NEOX.items() if k != "intermediate_size"}
+MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("gpt2", GPT2),
     "gpt2_unscaled": ("gpt2", GPT2 | {"scale_attn_weights": False}),
@@ -223,6 +227,45 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "opt_projected": ("opt", OPT | {"word_embed_proj_dim": 20, "tie_word_embeddings": False}),
     "opt_350m": ("opt", OPT | {"do_layer_norm_before": False, "word_embed_proj_dim": 20}),
     "opt_unbiased": ("opt", OPT | {"enable_bias": False, "tie_word_embeddings": False}),
+    "olmo": ("olmo", {**WIDE, "clip_qkv": 1.5, "attention_bias": True}),
+    "olmo3": ("olmo3", {**WIDE, "sliding_window": 12, "layer_types": MIXED, "rope_scaling": YARN}),
+    "exaone4": ("exaone4", {**WIDE, "sliding_window": 12, "layer_types": MIXED}),
+    "exaone4_unwindowed": (
+        "exaone4",
+        {**WIDE, "sliding_window": None, "layer_types": ["full_attention"] * 3},
+    ),
+    "granite": (
+        "granite",
+        {**WIDE, "embedding_multiplier": 12, "attention_multiplier": 0.1, "mlp_bias": True}
+        | {"residual_multiplier": 0.22, "logits_scaling": 0.3, "tie_word_embeddings": True},
+    ),
+    "glm": ("glm", {**WIDE, "rope_parameters": YARN | {"partial_rotary_factor": 0.65}}),
+    "glm4": ("glm4", {**WIDE, "partial_rotary_factor": 0.4, "attention_bias": False}),
+    "cohere": ("cohere", PHI | {"use_qk_norm": True, "attention_bias": True}),
+    "cohere_untied": ("cohere", PHI | {"tie_word_embeddings": False, "logit_scale": 0.7}),
+    "cohere2": ("cohere2", PHI | {"sliding_window": 12, "layer_types": MIXED}),
+    "starcoder2": ("starcoder2", PHI | {"sliding_window": 12}),
+    "starcoder2_unbiased": ("starcoder2", PHI | {"use_bias": False, "hidden_act": "silu"}),
+    "stablelm": ("stablelm", PHI | {"qk_layernorm": True, "use_qkv_bias": True}),
+    "stablelm_parallel": ("stablelm", PHI | {"use_parallel_residual": True}),
+    "phi": ("phi", PHI),
+    "phi_normed": ("phi", PHI | {"qk_layernorm": True, "rope_scaling": YARN}),
+    "falcon_7b": ("falcon", FALCON),
+    "falcon_40b": (
+        "falcon",
+        FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2, "bias": True},
+    ),
+    "falcon_11b": (
+        "falcon",
+        FALCON
+        | {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+    ),
+    "falcon_in_turn": (
+        "falcon",
+        FALCON | {"parallel_attn": False, "multi_query": False, "tie_word_embeddings": False},
+    ),
+    "ministral": ("ministral", {**WIDE, "sliding_window": 12, "layer_types": MIXED}),
+    "ministral3": ("ministral3", {**WIDE, "rope_parameters": GOLDEN["GROWING"]}),
 }
 
 

@@ -10,6 +10,7 @@ import operator
 from typing import Any
 
 import pytest
+from decoder_mutations import DECODERS
 from mutations import (
     ALL,
     BART,
@@ -290,6 +291,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     ),
     "smollm3": ("smollm3", LLAMA, SMOLLM3 + BIASES),
     "cwm": ("cwm", LLAMA | {"sliding_window": 6}, CWM),
+    **DECODERS,
 }
 CASES = [
     pytest.param((family, index), id=f"{family}-{index}-{mutation}")

@@ -19,6 +19,9 @@ COUNTS = {
     "gpt_neox": 7, "opt": 6, "mixtral": 6, "qwen3_moe": 7,
     "umt5": 5, "t5gemma": 8, "t5gemma2": 8, "gemma": 5, "phi4": 4, "opt_350m": 5, "gpt2_scaled": 4,
     "pegasus": 3, "marian_two": 4, "cwm": 5, "qwen2_moe": 4, "glm4_moe": 4, "gpt_oss": 4,
+    "olmo": 3, "olmo3": 4, "exaone4": 4, "granite": 3, "glm": 3, "glm4": 3, "cohere": 3,
+    "cohere2": 4, "starcoder2": 3, "stablelm": 4, "phi": 3,
+    "falcon": 6, "ministral": 3, "ministral3": 3,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -330,6 +333,125 @@ def _cwm(draw: _Choice) -> dict[str, Any]:
     return _headed(draw) | own
 
 
+def _mixed_windows(draw: _Choice, shape: dict[str, Any]) -> dict[str, Any]:
+    """Each layer with a window or without; in one of four shapes all by what the class says."""
+    kinds = "sliding_attention", "full_attention"
+    types = [draw.of(*kinds) for _ in range(shape["num_hidden_layers"])]
+    return shape | {
+        "sliding_window": draw.of(1, 3, 8),
+        "layer_types": draw.of(None, types, types, types),
+    }
+
+
+def _olmo(draw: _Choice) -> dict[str, Any]:
+    return _headed(draw) | {"attention_bias": draw.chance(), "clip_qkv": draw.of(None, 0.5, 2.0)}
+
+
+def _olmo3(draw: _Choice) -> dict[str, Any]:
+    shape = _mixed_windows(draw, _headed(draw)) | {"attention_bias": draw.chance()}
+    plain = {"rope_type": "default", "rope_theta": draw.of(10.0, 1e3)}
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+    full = {**shape["rope_parameters"], **draw.of({}, yarn)}
+    return shape | {"rope_parameters": {"sliding_attention": plain, "full_attention": full}}
+
+
+def _exaone4(draw: _Choice) -> dict[str, Any]:
+    shape = _mixed_windows(draw, _headed(draw))
+    unwindowed = {
+        "sliding_window": None,
+        "layer_types": ["full_attention"] * shape["num_hidden_layers"],
+    }
+    return shape | draw.of({}, {}, unwindowed)
+
+
+def _granite(draw: _Choice) -> dict[str, Any]:
+    return _headed(draw) | {
+        "embedding_multiplier": draw.of(1.0, 12.0, 0.3),
+        "attention_multiplier": draw.of(0.015625, 0.5),
+        "residual_multiplier": draw.of(1.0, 0.22),
+        "logits_scaling": draw.of(1.0, 8.0, 0.3),
+        "attention_bias": draw.chance(),
+        "mlp_bias": draw.chance(),
+    }
+
+
+def _glm(draw: _Choice) -> dict[str, Any]:
+    shape, d_head = _headed(draw), draw.of(4, 6, 10)
+    rotated = draw.of(*range(2, d_head + 1, 2))
+    shape["rope_parameters"] |= {"partial_rotary_factor": (rotated + 0.5) / d_head}
+    if rotated == d_head:
+        shape["rope_parameters"] |= {"partial_rotary_factor": 1.0}
+    return shape | {"head_dim": d_head, "attention_bias": draw.chance()}
+
+
+def _layer_normed(draw: _Choice) -> dict[str, Any]:
+    """What relatives of Llama with layer norms share."""
+    shape = _rotary(draw) | {"layer_norm_eps": draw.of(1e-5, 1e-3)}
+    return {name: value for name, value in shape.items() if name != "rms_norm_eps"}
+
+
+def _cohere2(draw: _Choice) -> dict[str, Any]:
+    own = {"logit_scale": draw.of(0.0625, 0.5, 1.0), "attention_bias": draw.chance()}
+    return _layer_normed(draw) | own
+
+
+def _cohere(draw: _Choice) -> dict[str, Any]:
+    return _cohere2(draw) | {"use_qk_norm": draw.chance()}
+
+
+def _starcoder2(draw: _Choice) -> dict[str, Any]:
+    shape = _layer_normed(draw)
+    own = {"sliding_window": draw.of(None, 3, 8), "use_bias": draw.chance()}
+    return shape | own | {"norm_epsilon": shape.pop("layer_norm_eps")}
+
+
+def _phi(draw: _Choice) -> dict[str, Any]:
+    """Rotations are of an even share of heads that fill the width."""
+    shape = _layer_normed(draw)
+    shape["hidden_size"] = 8 * shape["num_attention_heads"]
+    shape["rope_parameters"] |= {"partial_rotary_factor": draw.of(0.25, 0.5, 0.8)}
+    return shape | {"qk_layernorm": draw.chance(), "tie_word_embeddings": False}
+
+
+def _stablelm(draw: _Choice) -> dict[str, Any]:
+    own = {"use_qkv_bias": draw.chance(), "use_parallel_residual": draw.chance()}
+    return _phi(draw) | own | {"tie_word_embeddings": draw.chance()}
+
+
+def _falcon(draw: _Choice) -> dict[str, Any]:
+    """What the older layout can express is exported in it, with another order of its sums."""
+    heads, kv_heads = draw.of((1, 1), (3, 1), (6, 2), (6, 3), (5, 5))
+    new = {"new_decoder_architecture": True, "num_kv_heads": kv_heads}
+    grouped = 1 < kv_heads < heads
+    new |= {"num_ln_in_parallel_attn": draw.of(None, 1 if grouped else 2, 2)}
+    old = {"multi_query": draw.chance(), "parallel_attn": draw.chance()}
+    return _ends(draw) | {
+        "hidden_size": heads * draw.of(4, 6, 10),
+        "num_attention_heads": heads,
+        "num_hidden_layers": draw.of(1, 2, 2, 3),
+        "ffn_hidden_size": draw.of(None, 7, 33),
+        "max_position_embeddings": draw.of(80, 97),
+        "rope_parameters": {"rope_type": "default", "rope_theta": draw.of(100.0, 1e4)},
+        "bias": draw.chance(),
+        "activation": draw.of("gelu", "relu"),
+        "layer_norm_epsilon": draw.of(1e-5, 1e-3),
+        **draw.of(new, old),
+    }
+
+
+def _ministral(draw: _Choice) -> dict[str, Any]:
+    return _mixed_windows(draw, _headed(draw))
+
+
+def _ministral3(draw: _Choice) -> dict[str, Any]:
+    shape = _mistral(draw)
+    shape["rope_parameters"] |= {
+        "rope_type": "yarn", "factor": 4.0, "llama_4_scaling_beta": draw.of(0.0, 0.1, 0.5),
+        "original_max_position_embeddings": draw.of(4, 16), "mscale": 1.0, "mscale_all_dim": 1.0,
+    }  # fmt: skip
+    return shape
+
+
 def _gpt_neox(draw: _Choice) -> dict[str, Any]:
     heads, d_head = draw.of(1, 3, 5), draw.of(4, 6, 10)
     rotated = draw.of(*range(2, d_head + 1, 2))
@@ -468,4 +590,8 @@ _MAKERS = {
     "gemma": _gemma1, "phi4": _phi4, "opt_350m": _opt_350m, "gpt2_scaled": _gpt2_scaled,
     "pegasus": _sinusoids, "marian_two": _marian_two, "cwm": _cwm, "qwen2_moe": _qwen2_moe,
     "glm4_moe": _glm4_moe, "gpt_oss": _gpt_oss,
+    "olmo": _olmo, "olmo3": _olmo3, "exaone4": _exaone4, "granite": _granite, "glm": _glm,
+    "glm4": _glm, "cohere": _cohere, "starcoder2": _starcoder2, "stablelm": _stablelm,
+    "cohere2": lambda draw: _mixed_windows(draw, _cohere2(draw)), "phi": _phi,
+    "falcon": _falcon, "ministral": _ministral, "ministral3": _ministral3,
 }  # fmt: skip

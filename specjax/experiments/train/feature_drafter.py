@@ -173,5 +173,6 @@ def output_layer(model: LanguageModel, params: Params) -> tuple[jnp.ndarray, jnp
     table = params["embedding"].T if config.tied else params["head"]["kernel"]
     if isinstance(config, T5Config) and config.scale_outputs:
         table = table * config.d_model**-0.5
+    table = table * getattr(config, "logit_scale", 1.0)
     norm = params.get("final_norm" if model.info.start_token is None else "decoder_norm")
     return table, jnp.ones(len(table)) if norm is None else norm_scale(config, norm)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from specjax.hf.families import rotary
-from specjax.hf.families.family import Family, Shape, Tensors, nest_modules
+from specjax.hf.families.family import Family, Shape, Stored, Tensors, nest_modules
 from specjax.hf.families.layer_types import KINDS, window_of, windows_of
 from specjax.hf.families.schema import (
     CAUSAL,
@@ -69,14 +69,33 @@ SANDWICH: Tensors = {
 """Modules of a layer with norms after its sublayers; the name of one norm moves."""
 
 
-def whole(layer: Tensors) -> Tensors:
-    """The modules of a model with such layers."""
+FUSED_FEED_FORWARD: Tensors = {
+    "ff.gate": Stored("mlp.gate_up_proj", parts=2),
+    "ff.up": Stored("mlp.gate_up_proj", part=1, parts=2),
+}
+"""Modules of a layer whose gate and way up are one tensor."""
+
+
+def whole(
+    layer: Tensors,
+    model: str = "model",
+    embedding: str = "embed_tokens",
+    layers: str = "layers",
+    norm: str = "norm",
+) -> Tensors:
+    """The modules of a model with such layers, under the names of its parts."""
     return {
-        "embedding": "model.embed_tokens.weight",
-        "final_norm": "model.norm",
+        "embedding": f"{model}.{embedding}.weight",
+        "final_norm": f"{model}.{norm}",
         "head": "lm_head",
-        **nest_modules("layers_{}", "model.layers.{}", layer),
+        **nest_modules("layers_{}", f"{model}.{layers}.{{}}", layer),
     }
+
+
+def rotate_windows_only(attributes: Mapping[str, Any], layers: int) -> tuple[Rope | None, ...]:
+    """The rotation of each of the layers, where those without windows do not rotate."""
+    windows = attributes["windows"] or (0,) * layers
+    return tuple(attributes["rope"] if window else None for window in windows)
 
 
 class Decoder(Family[Shape]):
@@ -101,6 +120,9 @@ class Decoder(Family[Shape]):
 
     windows: ClassVar[str] = ""
     """Which layers may slide: "all" or none, a "mixed" lot, or "", never."""
+
+    needs_window: ClassVar[bool] = False
+    """Whether transformers refuses a configuration without a window, even where no layer slides."""
 
     def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
         """Whether each layer slides, if `layer_types` does not specify it."""
@@ -136,8 +158,35 @@ class Decoder(Family[Shape]):
         }
         some = {"attention_bias": config.qkv_bias, "mlp_bias": config.ff_bias}
         if self.windows:
-            fields["sliding_window"] = max(windows) or None
+            fields["sliding_window"] = max(windows) or (
+                config.max_positions if self.needs_window else None
+            )
             some["use_sliding_window"] = any(windows)
         if self.windows == "mixed":
             fields["layer_types"] = [KINDS[window > 0] for window in windows]
         return fields | {name: value for name, value in some.items() if name in self.schema.fields}
+
+
+def find_local_base(config: Any) -> float | None:
+    """The base of the rotation of layers with windows, if there are any."""
+    both = zip(config.layer_ropes, config.layer_windows, strict=True)
+    return next((rope.theta for rope, window in both if window), None)
+
+
+class TwoRotations(Decoder[CausalConfig]):
+    """A decoder whose layers with windows rotate by a base of their own, and without scaling."""
+
+    windows = "mixed"
+    needs_window = True
+
+    def local_base(self, fields: Mapping[str, Any]) -> float:
+        """The base of layers with windows, where `rope_parameters` has none."""
+        return fields["rope_local_base_freq"]
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        """The rotation of layers that have all keys is what other families have for all."""
+        both = rotary.split_rope_kinds(fields, self.local_base(fields))
+        attributes = super().from_fields(both, hf)
+        sliding, full = rotary.sliding_from_hf(both, attributes["d_head"]), attributes["rope"]
+        ropes = tuple(sliding if window else full for window in attributes["windows"])
+        return attributes | {"ropes": ropes}

@@ -8,27 +8,17 @@ from typing import Any, ClassVar
 
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
-from specjax.hf.families.causal import BIAS, SANDWICH, Decoder, whole
-from specjax.hf.families.generation import GENERATION, TOKENS
+from specjax.hf.families.causal import BIAS, SANDWICH, Decoder, TwoRotations, find_local_base, whole
 from specjax.hf.families.layer_types import WINDOWS, every
 from specjax.hf.families.schema import (
     ALL_FULL,
-    CAUSAL,
-    COMMON,
-    NEEDED,
     Field,
-    Schema,
     choice,
-    flag,
-    format_value,
     number,
     only,
-    part,
-    raw,
-    read,
-    read_declared,
     size,
 )
+from specjax.hf.families.text_parts import TextPart, make_schema
 from specjax.models.causal import CausalConfig
 from specjax.models.layers import ACTIVATIONS
 
@@ -71,6 +61,7 @@ class Gemma2(Decoder[CausalConfig]):
     constants: ClassVar[dict[str, Any]] = {"unit_offset": True, "post_norm": True}
     tensors = whole(SANDWICH)
     windows = "mixed"
+    needs_window = True
 
     def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
         return every(2, fields)
@@ -84,18 +75,15 @@ class Gemma2(Decoder[CausalConfig]):
         }
 
     def to_fields(self, config: Any) -> dict[str, Any]:
-        fields = super().to_fields(config)
-        return fields | {
+        return super().to_fields(config) | {
             "query_pre_attn_scalar": round(config.layer_query_scales[0] ** -2),
             "final_logit_softcapping": config.logit_cap or None,
             "attn_logit_softcapping": config.attention_cap or None,
-            # transformers refuses a configuration without a window, even where no layer has one.
-            "sliding_window": fields["sliding_window"] or config.max_positions,
         }
 
 
 @FAMILIES.register("gemma3_text")
-class Gemma3Text(Gemma2):
+class Gemma3Text(TwoRotations, Gemma2):
     """Gemma 2 with norms of queries and keys for soft caps, and two rotations (Gemma team 2025)."""
 
     schema = Gemma2.schema.derive(
@@ -111,38 +99,18 @@ class Gemma3Text(Gemma2):
     def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
         return every(fields["sliding_window_pattern"], fields)
 
-    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-        """The rotation of layers that have all keys is what other families have for all."""
-        both = rotary.split_rope_kinds(fields)
-        attributes = super().from_fields(both, hf)
-        sliding, full = rotary.sliding_from_hf(both, attributes["d_head"]), attributes["rope"]
-        ropes = tuple(sliding if window else full for window in attributes["windows"])
-        return attributes | {"ropes": ropes}
-
     def to_fields(self, config: Any) -> dict[str, Any]:
-        fields, both = super().to_fields(config), zip(config.ropes, config.windows, strict=False)
-        bases = [rope.theta for rope, window in both if window]
-        return fields | ({"rope_local_base_freq": bases[0]} if bases else {})
-
-
-SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-)
-"""Fields that published `text_config` leave out."""
+        base = find_local_base(config)
+        return super().to_fields(config) | ({"rope_local_base_freq": base} if base else {})
 
 
 @FAMILIES.register("gemma3")
-class Gemma3(Gemma3Text):
+class Gemma3(TextPart):
     """The text part of models that also see; it is exported as a text model."""
 
-    schema = Schema(
-        CAUSAL | {"text_config": raw(NEEDED), "tie_word_embeddings": flag(True)},
-        COMMON
-        | {
+    schema = make_schema(
+        "gemma3",
+        (
             "boi_token_id",
             "boi_token_index",
             "eoi_token_id",
@@ -151,39 +119,7 @@ class Gemma3(Gemma3Text):
             "image_token_index",
             "initializer_range",
             "mm_tokens_per_image",
-            "vision_config",
-        },
-        "gemma3",
+        ),
     )
+    families: ClassVar[dict[str, str]] = {"gemma3_text": "gemma3_text"}
     ignored = rf"{Decoder.ignored}|(model\.)?(vision_tower|multi_modal_projector)\..*"
-
-    def rename_tensor(self, tensor: str) -> str:
-        for part_of in ("language_model.model.", "model.language_model."):
-            if tensor.startswith(part_of):
-                return self.prefix + tensor.removeprefix(part_of)
-        return tensor
-
-    def config_from_hf(
-        self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
-    ) -> CausalConfig:
-        fields = read(self.schema, hf, GENERATION)
-        with part("text_config"):
-            return Gemma3Text().config_from_hf(_text_fields(fields, hf), generation, dtype)
-
-    def export_base(self, hf: dict[str, Any]) -> dict[str, Any]:
-        """The fields of the text part, and those outside that are not about images."""
-        images = {*self.schema.fields, *self.schema.harmless} - COMMON
-        outside = {name: value for name, value in hf.items() if name not in images}
-        return outside | _text_fields(read(self.schema, hf, GENERATION), hf)
-
-
-def _text_fields(fields: Mapping[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-    """The text part's fields, with those of the checked `fields` outside that count for it."""
-    text = fields["text_config"]
-    if not isinstance(text, dict):
-        raise ValueError(f"text_config is {format_value(text)}; it must be an object")
-    outside = {name: hf[name] for name in TOKENS if name in hf}
-    outside["tie_word_embeddings"] = fields["tie_word_embeddings"]
-    defaults = read_declared("gemma3_text").defaults
-    sizes = {name: defaults[name] for name in SIZES}
-    return sizes | text | outside | {"model_type": "gemma3_text"}

@@ -15,6 +15,7 @@ from specjax.hf.families.schema import (
     MOST_LAYERS,
     Schema,
     choice,
+    filled_heads,
     flag,
     head_width,
     number,
@@ -191,12 +192,7 @@ class GPTNeoX(Family[CausalConfig]):
     ignored = r".*\.attention\.((masked_)?bias|rotary_emb\.inv_freq)"
 
     def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-        d_head = head_width(fields)
-        if fields["head_dim"] not in (None, d_head):
-            raise ValueError(
-                f"head_dim is {fields['head_dim']}; it must be {d_head}, hidden_size over"
-                " num_attention_heads"
-            )
+        d_head = filled_heads(fields)
         based = fields | {"rope_theta": fields["rotary_emb_base"]}
         return {
             "num_kv_heads": fields["num_attention_heads"],

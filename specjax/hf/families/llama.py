@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
-from specjax.hf.families.causal import BIAS, LAYER, SANDWICH, Decoder, whole
+from specjax.hf.families.causal import BIAS, FUSED_FEED_FORWARD, LAYER, Decoder
 from specjax.hf.families.family import Shape, Stored, Tensors, nest_modules
 from specjax.hf.families.layer_types import SWITCHED, WINDOWS
 from specjax.hf.families.schema import ALL_FULL, flag, format_value, head_width, number, raw, size
@@ -26,14 +26,6 @@ class Llama(Decoder[Shape]):
     def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
         head_width(fields)  # it must divide, even where `head_dim` is another
         return super().from_fields(fields, hf)
-
-
-@FAMILIES.register("mistral")
-class Mistral(Decoder[CausalConfig]):
-    """Llama with a sliding window in every layer."""
-
-    schema = Decoder.schema.derive("mistral", **WINDOWS)
-    windows = "all"
 
 
 class _Qwen(Decoder[CausalConfig]):
@@ -72,22 +64,6 @@ class Qwen3(_Qwen):
     constants: ClassVar[dict[str, Any]] = {"qk_norm": True}
 
 
-@FAMILIES.register("olmo2")
-class Olmo2(Decoder[CausalConfig]):
-    """Llama with norms after the sublayers instead of before, and norms of queries and keys.
-
-    OLMo 2 (2025), section 3.2; a query's or key's norm is over all heads together.
-    """
-
-    schema = Decoder.schema.derive("olmo2", **BIAS, **ALL_FULL)
-    constants: ClassVar[dict[str, Any]] = {
-        "wide_qk_norm": True,
-        "pre_norm": False,
-        "post_norm": True,
-    }
-    tensors = whole(SANDWICH)
-
-
 @FAMILIES.register("smollm3")
 class SmolLM3(Decoder[CausalConfig]):
     """Llama without rotation in some layers (Yang et al. 2025, "RoPE to NoPE and back again")."""
@@ -118,6 +94,36 @@ class SmolLM3(Decoder[CausalConfig]):
         return super().to_fields(config) | {"no_rope_layers": rotated}
 
 
+@FAMILIES.register("granite")
+class Granite(Decoder[CausalConfig]):
+    """Granite 3 to 4, dense: Llama with factors of embeddings, attention, sublayers and logits."""
+
+    schema = Decoder.schema.derive(
+        "granite",
+        **BIAS,
+        **ALL_FULL,
+        mlp_bias=flag(False),
+        embedding_multiplier=number(1.0),
+        attention_multiplier=number(1.0),
+        residual_multiplier=number(1.0),
+        logits_scaling=number(1.0),
+    )
+    words: ClassVar[dict[str, str]] = Decoder.words | {
+        "embedding_scale": "embedding_multiplier",
+        "query_scale": "attention_multiplier",
+        "residual_scale": "residual_multiplier",
+    }
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        return super().from_fields(fields, hf) | {"logit_scale": 1 / fields["logits_scaling"]}
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        # Of at most 15 digits, it is the number that it was.
+        return super().to_fields(config) | {
+            "logits_scaling": float(f"{1 / config.logit_scale:.15g}")
+        }
+
+
 @FAMILIES.register("cwm")
 class Cwm(Decoder[CausalConfig]):
     """Code World Model: Llama with windows in three of four layers (Meta FAIR 2025)."""
@@ -126,6 +132,7 @@ class Cwm(Decoder[CausalConfig]):
         "cwm", ("pretraining_tp",), **WINDOWS, mlp_bias=flag(False), rope_theta=number(1_000_000.0)
     )
     windows = "mixed"
+    needs_window = True
     unsaid: ClassVar[dict[str, Any]] = {
         "rope_type": "llama3", "rope_theta": 1_000_000.0, "factor": 16.0, "low_freq_factor": 1.0,
         "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
@@ -143,8 +150,7 @@ class Cwm(Decoder[CausalConfig]):
 
     def to_fields(self, config: Any) -> dict[str, Any]:
         fields = super().to_fields(config)  # transformers takes null for a rotation of its own
-        fields["rope_scaling"] = fields["rope_scaling"] or {"rope_type": "default"}
-        return fields | {"sliding_window": fields["sliding_window"] or config.max_positions}
+        return fields | {"rope_scaling": fields["rope_scaling"] or {"rope_type": "default"}}
 
 
 def _list_rotations(fields: Mapping[str, Any]) -> list[bool]:
@@ -194,13 +200,12 @@ class Phi3(Decoder[CausalConfig]):
     def table(self, config: Any) -> Tensors:
         """Queries are as wide as several keys."""
         spans = config.num_heads // config.num_kv_heads
-        qkv, both = "self_attn.qkv_proj", "mlp.gate_up_proj"
+        qkv = "self_attn.qkv_proj"
         fused_tensors: Tensors = {
             **LAYER,
             "attention.q": Stored(qkv, parts=spans + 2, spans=spans),
             "attention.k": Stored(qkv, part=spans, parts=spans + 2),
             "attention.v": Stored(qkv, part=spans + 1, parts=spans + 2),
-            "ff.gate": Stored(both, parts=2),
-            "ff.up": Stored(both, part=1, parts=2),
+            **FUSED_FEED_FORWARD,
         }
         return {**self.tensors, **nest_modules("layers_{}", "model.layers.{}", fused_tensors)}

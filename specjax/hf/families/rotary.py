@@ -115,7 +115,7 @@ def rope_from_hf(fields: Mapping[str, Any], width: int) -> Rope:
     """
     if width % 2:
         raise ValueError(f"head_dim is {width}; rotation needs an even one")
-    name, written = _scaling(fields)
+    name, written = find_scaling(fields)
     try:
         with part(name):
             return _rope(written, fields, width)
@@ -129,7 +129,7 @@ def partial_rope_from_hf(fields: Mapping[str, Any], d_head: int, outside: str = 
     Raises:
       ValueError: naming the field, its value and what is allowed.
     """
-    name, written = _scaling(fields)
+    name, written = find_scaling(fields)
     source = f"{name} {format_value(written)}: {SHARE}" if SHARE in written else outside
     share = written.get(SHARE, fields[outside])
     width = int(d_head * share) if is_positive(share) else 0
@@ -165,7 +165,7 @@ def share_to_hf(width: int, d_head: int) -> float:
     return share if int(d_head * share) == width else math.nextafter(share, 1.0)
 
 
-def _scaling(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def find_scaling(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The name and the contents of the field that counts of `rope_scaling`, `rope_parameters`."""
     name = "rope_scaling" if fields["rope_scaling"] else "rope_parameters"
     written = fields[name] or {}
@@ -174,10 +174,11 @@ def _scaling(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return name, written
 
 
-def split_rope_kinds(fields: Mapping[str, Any]) -> dict[str, Any]:
+def split_rope_kinds(fields: Mapping[str, Any], local_base: float) -> dict[str, Any]:
     """The fields with `rope_parameters` of layers that have all keys, as `rope_from_hf` takes them.
 
-    Those of the others are in `sliding_rope`, which `sliding_from_hf` takes.
+    Those of the others, whose base is by default `local_base`, are in `sliding_rope`, which
+    `sliding_from_hf` takes.
 
     Raises:
       ValueError: naming the field, its value and what is allowed.
@@ -199,7 +200,7 @@ def split_rope_kinds(fields: Mapping[str, Any]) -> dict[str, Any]:
         **fields,
         "rope_parameters": full | scaling,
         "rope_scaling": None,
-        "sliding_rope": {"rope_theta": fields["rope_local_base_freq"]} | sliding,
+        "sliding_rope": {"rope_theta": local_base} | sliding,
     }
 
 

@@ -348,6 +348,21 @@ def head_width(
     return fields[width] // fields[heads]
 
 
+def filled_heads(fields: Mapping[str, Any]) -> int:
+    """The width of heads that fill a model's, where `head_dim` may say no other.
+
+    Raises:
+      ValueError: when it does, or they cannot.
+    """
+    d_head = head_width(fields)
+    if fields["head_dim"] not in (None, d_head):
+        raise ValueError(
+            f"head_dim is {fields['head_dim']}; it must be {d_head}, hidden_size over"
+            " num_attention_heads"
+        )
+    return d_head
+
+
 def format_value(value: Any) -> str:
     """A value as the sentence of an error shows it: short, in one line."""
     return " ".join(reprlib.repr(value).split())

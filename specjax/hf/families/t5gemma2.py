@@ -102,7 +102,8 @@ class T5Gemma2Family(t5gemma.T5GemmaLike[T5Gemma2Config]):
         return tensor.replace("encoder.text_model.", "encoder.")
 
     def stack(self, written: dict[str, Any]) -> tuple[dict[str, Any], Stack]:
-        fields = rotary.split_rope_kinds(read(STACK, written, GENERATION))
+        fields = read(STACK, written, GENERATION)
+        fields = rotary.split_rope_kinds(fields, fields["rope_local_base_freq"])
         sliding = rotary.sliding_from_hf(fields, fields["head_dim"])
         every = fields["sliding_window_pattern"]
         return fields, t5gemma.stack_from_hf(fields, every, sliding_rope=sliding)

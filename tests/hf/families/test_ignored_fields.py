@@ -20,7 +20,9 @@ from transformers import CONFIG_MAPPING, GenerationConfig, PreTrainedConfig
 import specjax
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import generation, schema, t5gemma, t5gemma2
+from specjax.hf.families.layer_types import WINDOWS
 from specjax.hf.families.schema import ConfigDeclaration, collect_ignored, read_declared
+from specjax.hf.families.text_parts import NO_WINDOWS
 from specjax.hf.huggingface import parse_config
 from specjax.runtime.errors import UserError
 
@@ -34,6 +36,8 @@ SCHEMAS = {name: entry.cls.schema for name, entry in FAMILIES.items() if name in
     "t5gemma2_text": t5gemma2.STACK,
     "t5gemma2_decoder": t5gemma2.STACK,
     "t5gemma2_encoder": t5gemma2.ENCODER,
+    "qwen2_5_vl_text": FAMILIES["qwen2"].cls.schema,
+    "qwen3_vl_text": FAMILIES["qwen3"].cls.schema.without(*(NO_WINDOWS - {*WINDOWS})),
 }
 """By the model type of the class that declares the fields."""
 
@@ -229,8 +233,9 @@ def listed(model_type: str) -> set[str]:
 def test_what_a_model_reads_without_a_declaration_is_read_here(name: str) -> None:
     """Such as `head_dim` of Qwen2, and T5's `dense_act_fn`."""
     types = [model_type for model_type in SCHEMAS if folder(model_type) == name]
+    parts = [part for part in CONFIG_MAPPING if folder(part) == name]  # such as what sees
     known = set(dir(PreTrainedConfig)).union(
-        *(read_declared(model_type).defaults for model_type in types),
+        *(read_declared(model_type).defaults for model_type in types + parts),
         *(CONFIG_MAPPING[model_type].attribute_map for model_type in types),
         *(listed(model_type) for model_type in types),
     )

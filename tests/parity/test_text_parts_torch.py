@@ -1,0 +1,184 @@
+"""Text parts of models that also see, against transformers: logits, tokens, exports."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from decodes import run, texts
+from safetensors.numpy import load_file, save_file
+
+torch = pytest.importorskip("torch")
+
+from transformers import (  # noqa: E402
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+)
+
+from specjax.decoding.strategy import Strategy, autoregressive  # noqa: E402
+from specjax.drafting.early_exit import EarlyExit  # noqa: E402
+from specjax.hf import huggingface  # noqa: E402
+from specjax.hf.huggingface import load  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+GOLDEN = runpy.run_path(str(Path(__file__).parents[1] / "golden" / "make_causal.py"))
+NEW_TOKENS, TOLERANCE = 40, 1e-4
+TEXT = {
+    **GOLDEN["FILLED"], "vocab_size": GOLDEN["VOCABULARY"], "eos_token_id": GOLDEN["EOS"],
+    "pad_token_id": 0, "bos_token_id": 2,
+}  # fmt: skip
+HEADED = TEXT | {"head_dim": 6}
+EYES = {
+    "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "image_size": 28, "patch_size": 14,
+}  # fmt: skip
+QWEN_EYES = {
+    "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 24,
+    "patch_size": 2, "spatial_merge_size": 1,
+}  # fmt: skip
+MROPE = {"rope_type": "default", "rope_theta": 300.0, "mrope_section": [1, 1, 1]}
+SHAPES: dict[str, dict[str, Any]] = {
+    "gemma3": {
+        "text_config": HEADED | {"sliding_window": 7},
+        "vision_config": EYES,
+        "mm_tokens_per_image": 4,
+    },
+    "qwen2_5_vl": {
+        "text_config": TEXT
+        | {"rope_parameters": MROPE, "use_sliding_window": True, "sliding_window": 7}
+        | {"max_window_layers": 1},
+        "vision_config": QWEN_EYES | {"fullatt_block_indexes": [0]},
+    },
+    "qwen3_vl": {
+        "text_config": HEADED | {"rope_parameters": MROPE | {"mrope_interleaved": True}},
+        "vision_config": QWEN_EYES
+        | {"deepstack_visual_indexes": [0], "num_position_embeddings": 4},
+        "tie_word_embeddings": True,
+    },
+    "mistral3": {
+        "text_config": HEADED | {"model_type": "mistral", "sliding_window": 7},
+        "vision_config": EYES | {"model_type": "pixtral", "head_dim": 8},
+        "tie_word_embeddings": False,
+    },
+    "mistral3_ministral3": {
+        "text_config": HEADED
+        | {"model_type": "ministral3", "rope_parameters": GOLDEN["GROWING"]},
+        "vision_config": EYES | {"model_type": "pixtral", "head_dim": 8},
+    },
+}  # fmt: skip
+OLDER = {
+    "gemma3": [("model.language_model.", "language_model.model."), ("model.vision", "vision")],
+    "qwen2_5_vl": [("model.language_model.", "model."), ("model.visual.", "visual.")],
+    "mistral3": [
+        ("model.language_model.", "language_model.model."),
+        ("lm_head.", "language_model.lm_head."),
+        ("model.vision", "vision"),
+        ("model.multi_modal", "multi_modal"),
+    ],
+}
+"""How names of tensors began before transformers 5."""
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A random PyTorch model that sees, its text part loaded here, and its directory."""
+    kind = request.param.removesuffix("_ministral3")
+    config = AutoConfig.for_model(kind, **SHAPES[request.param])
+    theirs = AutoModelForImageTextToText.from_config(config).eval()
+    GOLDEN["randomize"](theirs, torch.Generator().manual_seed(5))
+    folder = tmp_path_factory.mktemp(request.param)
+    theirs.save_pretrained(folder)
+    return theirs, load(folder), folder
+
+
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    return GOLDEN["rows"](GOLDEN["VOCABULARY"], (30, 21, 4), seed=7)
+
+
+def test_logits_and_greedy_tokens_are_those_of_pytorch(pair: Any) -> None:
+    theirs, ours, _ = pair
+    tokens, length = rows()
+    inside = np.arange(tokens.shape[1]) < length[:, None]
+    expected = GOLDEN["logits"](theirs, tokens)
+    made = np.asarray(ours.model.module.apply({"params": ours.params}, tokens, length))
+    difference = np.abs(made - expected)[inside].max()
+    assert difference < TOLERANCE * max(1.0, np.abs(expected).max())
+    prompts = [row[:n].tolist() for row, n in zip(tokens, length, strict=True)]
+    found = decode(ours, autoregressive(), prompts)
+    assert found == [continued(theirs, prompt) for prompt in prompts]
+    assert decode(ours, Strategy(EarlyExit(3, exit=1)), prompts) == found
+
+
+def decode(ours: Any, strategy: Strategy, prompts: list[list[int]]) -> list[list[int]]:
+    models = (("target", ours.model),)
+    return texts(run(models, {"target": ours.params}, strategy, prompts, NEW_TOKENS))
+
+
+def continued(theirs: Any, prompt: list[int]) -> list[int]:
+    given = torch.tensor([prompt])
+    made = theirs.generate(
+        given,
+        attention_mask=torch.ones_like(given),
+        do_sample=False,
+        max_new_tokens=NEW_TOKENS,
+    )
+    return made[0, len(prompt) :].tolist()
+
+
+def test_it_is_exported_as_a_text_model_with_its_logits(pair: Any, tmp_path: Path) -> None:
+    theirs, ours, _ = pair
+    huggingface.save(
+        tmp_path / "text", ours.model, ours.params, original_config=ours.original_config
+    )
+    assert "vision_config" not in json.loads((tmp_path / "text" / "config.json").read_text("utf-8"))
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "text", dtype=torch.float32)
+    tokens, _ = rows()
+    np.testing.assert_array_equal(
+        GOLDEN["logits"](exported.eval(), tokens), GOLDEN["logits"](theirs, tokens)
+    )
+
+
+def test_names_of_tensors_from_before_transformers_5_are_read(pair: Any, tmp_path: Path) -> None:
+    _, ours, folder = pair
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    if config["model_type"] not in OLDER:
+        pytest.skip("it has had one layout")
+    tensors = load_file(folder / "model.safetensors")
+    for today, before in OLDER[config["model_type"]]:
+        tensors = {
+            before + name.removeprefix(today) if name.startswith(today) else name: tensor
+            for name, tensor in tensors.items()
+        }
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    again = load(tmp_path)
+    assert again.model == ours.model
+    jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
+
+
+def test_fields_of_the_first_qwen_files_are_beside_those_around_them(tmp_path: Path) -> None:
+    """Published Qwen2.5-VL has no `text_config`, and a scaling of the type `mrope`."""
+    scaling = {"type": "mrope", "mrope_section": [1, 1, 1]}
+    flat = TEXT | {"rope_scaling": scaling, "rope_theta": 300.0}
+    config = AutoConfig.for_model(
+        "qwen2_5_vl", **flat, vision_config=QWEN_EYES | {"fullatt_block_indexes": [0]}
+    )
+    theirs = AutoModelForImageTextToText.from_config(config).eval()
+    GOLDEN["randomize"](theirs, torch.Generator().manual_seed(6))
+    theirs.save_pretrained(tmp_path)
+    written = {"model_type": "qwen2_5_vl", **flat, "vision_config": {}, "hidden_act": "silu"}
+    (tmp_path / "config.json").write_text(json.dumps(written), "utf-8")
+    ours = load(tmp_path)
+    assert ours.model.config.rope.theta == 300.0
+    tokens, length = rows()
+    made = np.asarray(ours.model.module.apply({"params": ours.params}, tokens, length))
+    expected = GOLDEN["logits"](theirs, tokens)
+    inside = np.arange(tokens.shape[1]) < length[:, None]
+    assert np.abs(made - expected)[inside].max() < TOLERANCE * np.abs(expected).max()

@@ -1,0 +1,232 @@
+"""Changes of single fields of decoder-only families that are tables of what differs from Llama.
+
+Each is tried with every field of its own, and with what its class fills in where a field is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mutations import BIASES, GONE, ROPE_BASE, SAME_NUMBER, SLIDING, YARN, Mutation, each, rope
+
+END, VOCABULARY = 5, 64
+SHAPE = {
+    "vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64,
+    "bos_token_id": 1, "eos_token_id": END, "pad_token_id": 0,
+}  # fmt: skip
+HEADED = SHAPE | {"head_dim": 8}
+FALCONS = {
+    name: value for name, value in SHAPE.items()
+    if name not in ("intermediate_size", "num_key_value_heads")
+}  # fmt: skip
+WINDOWED = {"sliding_window": 6, "layer_types": SLIDING}
+LINEAR = {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}
+TWO = {"full_attention": YARN | {"rope_theta": 500.0}, "sliding_attention": {"rope_theta": 50.0}}
+
+COMMON: list[Mutation] = [
+    *each("hidden_act", "gelu", "no_such", GONE),
+    *each("tie_word_embeddings", True, False, None, GONE),
+    *each("num_key_value_heads", 2, 3, None, GONE),
+    *each("head_dim", 4, 16, GONE),
+    Mutation({"head_dim": None}, fails_there="there null is no word for the default"),
+    *each("rope_theta", 70.0, GONE, rope_parameters=GONE),
+    *each("eos_token_id", [END, 9], None, GONE),
+    *each("pad_token_id", None),
+    Mutation({"pad_token_id": GONE}, fails_there="its class's default is no token of so few"),
+    *each("attention_dropout", 0.5),
+    *each("no_such_field", 1),
+]
+"""Of every family here."""
+
+WHOLE: list[Mutation] = [
+    *COMMON,
+    *each("rope_scaling", {"type": "linear", "factor": 3.0}, rope_parameters=GONE),
+    *each("rope_parameters", YARN, LINEAR, GONE, None),
+    *each("partial_rotary_factor", 0.5),
+    *rope(**ROPE_BASE, original_max_position_embeddings=16),
+]
+"""Of families that rotate whole heads."""
+
+PARTLY: list[Mutation] = [
+    *COMMON,
+    *each("partial_rotary_factor", 0.5, 0.25, 1.0, 0.3, 0, "0.5", None, rope_parameters=GONE),
+    *each("partial_rotary_factor", 0.75),
+    *each("rope_parameters", GONE, None, {}, LINEAR),
+    *each("rope_parameters", *({"partial_rotary_factor": share} for share in (1.0, 0.25, 0, None))),
+    *each("rope_scaling", {"type": "linear", "factor": 3.0}, rope_parameters=GONE),
+    *rope(**YARN, partial_rotary_factor=0.5),
+]
+"""Of families that rotate a share of each head."""
+
+MIXED: list[Mutation] = [
+    *each("sliding_window", 3, 0, "6", None, GONE),
+    *each("layer_types", SLIDING[::-1], SLIDING[1:] * 2, SLIDING[:1] * 2, SLIDING[1:]),
+    *each("layer_types", ["odd"] * 2, None, GONE),
+]
+"""Of families some of whose layers have a window."""
+
+UNWINDOWED: list[Mutation] = [*each("sliding_window", 3), *each("layer_types", SLIDING)]
+RMS: list[Mutation] = [*each("rms_norm_eps", 1e-2, 0.0, None, GONE), *each("layer_norm_eps", 0.1)]
+NORMS: list[Mutation] = [*each("layer_norm_eps", 1e-2, 0.0, GONE), *each("rms_norm_eps", 0.1)]
+
+OLMO: list[Mutation] = [
+    *WHOLE,
+    *BIASES,
+    *UNWINDOWED,
+    *each("clip_qkv", 0.1, 0, -1.0, "1", GONE),
+    Mutation({"clip_qkv": 3}, fails_there=SAME_NUMBER),
+    *each("rms_norm_eps", 0.1),
+    *each("layer_norm_eps", 0.1),
+]
+OLMO3: list[Mutation] = [
+    *COMMON,
+    *BIASES,
+    *MIXED,
+    *RMS,
+    *each("rope_parameters", TWO, {}, None, GONE, {"full_attention": {"rope_theta": 70.0}}),
+    *each("rope_parameters", TWO | {"sliding_attention": LINEAR}),
+    *each("rope_parameters", LINEAR, [], "linear"),
+    *each("rope_scaling", YARN, None, [1], rope_parameters=GONE),
+    *each("rope_local_base_freq", 70.0, rope_parameters=GONE),
+]
+EXAONE4: list[Mutation] = [
+    *WHOLE,
+    *MIXED,
+    *RMS,
+    *each("sliding_window", None, layer_types=SLIDING[:1] * 2),
+    *each("sliding_window_pattern", 1, 2, 0, "LG", None, layer_types=GONE),
+    *each("sliding_window_pattern", "LG", None),
+    Mutation(
+        {"sliding_window": None, "layer_types": GONE},
+        fails_there="it divides by the pattern that it sets to 0",
+    ),
+    *each("attention_bias", True),
+]
+GRANITE: list[Mutation] = [
+    *WHOLE,
+    *BIASES,
+    *UNWINDOWED,
+    *RMS,
+    *each("embedding_multiplier", 12, 0, "1", None, GONE),
+    *each("attention_multiplier", 0.015625, 0.0, -1.0, GONE),
+    *each("residual_multiplier", 0.22, 1, 0.0, GONE),
+    *each("logits_scaling", 8.0, 0.5, 0, None, GONE),
+]
+GLM: list[Mutation] = [
+    *PARTLY,
+    *UNWINDOWED,
+    *RMS,
+    *each("attention_bias", False, None, GONE),
+    *each("mlp_bias", True),
+]
+COHERE2: list[Mutation] = [
+    *WHOLE,
+    *NORMS,
+    *MIXED,
+    *BIASES[:2],
+    *each("logit_scale", 0.0625, 0.0, "1", GONE),
+    Mutation({"logit_scale": 1}, fails_there=SAME_NUMBER),
+    *each("sliding_window_pattern", 1, 2, 0, layer_types=GONE),
+    *each("use_qk_norm", True),
+]
+COHERE: list[Mutation] = [
+    *WHOLE,
+    *NORMS,
+    *UNWINDOWED,
+    *BIASES[:2],
+    *each("logit_scale", 0.0625, 0.0, None, GONE),
+    Mutation({"logit_scale": 1}, fails_there=SAME_NUMBER),
+    *each("use_qk_norm", False, None, GONE),
+]
+STARCODER2: list[Mutation] = [
+    *WHOLE,
+    *each("norm_epsilon", 1e-2, 0.0, GONE),
+    *each("use_bias", None, GONE),
+    *each("sliding_window", 3, None, GONE, 0),
+    *each("layer_types", SLIDING[1:] * 2, SLIDING),
+    *each("residual_dropout", 0.5),
+    *each("mlp_type", "default"),
+]
+STABLELM: list[Mutation] = [
+    *PARTLY,
+    *NORMS,
+    *UNWINDOWED,
+    *each("use_qkv_bias", True, None, GONE),
+    *each("qk_layernorm", False, None, GONE),
+    *each("use_parallel_residual", True, None, GONE),
+    *each("hidden_dropout", 0.5),
+]
+PHI: list[Mutation] = [
+    *PARTLY,
+    *NORMS,
+    *UNWINDOWED,
+    *each("qk_layernorm", False, None, GONE),
+    *each("resid_pdrop", 0.5),
+    *each("embd_pdrop", 0.5),
+]
+FALCON: list[Mutation] = [
+    *each("activation", "relu", "no_such", None, GONE),
+    *each("alibi", True, False, None),
+    *each("bias", True, None, GONE),
+    *each("ffn_hidden_size", 24, None, 0, GONE),
+    *each("head_dim", 4),
+    Mutation({"head_dim": 8}, fails_there="its class has that property, which nothing sets"),
+    *each("hidden_dropout", 0.5),
+    *each("layer_norm_epsilon", 1e-2, 0.0, None, GONE),
+    *each("multi_query", False, None, GONE),
+    *each("n_embed", 16, 24),
+    *each("n_embed", 16, hidden_size=GONE),
+    *each("new_decoder_architecture", True, None, GONE),
+    *each("num_kv_heads", 1, 2, None, 3),
+    *each("num_kv_heads", 1, 2, new_decoder_architecture=False),
+    *each("num_kv_heads", 1, 2, new_decoder_architecture=False, multi_query=False),
+    *each("num_ln_in_parallel_attn", 1, 2, 3, None, GONE, True),
+    *each("num_ln_in_parallel_attn", 1, 2, new_decoder_architecture=False),
+    *each("parallel_attn", False, None, GONE),
+    *each("parallel_attn", False, new_decoder_architecture=False),
+    *each("rope_theta", 70.0, GONE, rope_parameters=GONE),
+    *each("rope_parameters", YARN, LINEAR, GONE, None),
+    *each("tie_word_embeddings", False, None, GONE),
+    *each("eos_token_id", [END, 9], None, GONE),
+    *UNWINDOWED,
+]
+MINISTRAL: list[Mutation] = [
+    *(change for change in WHOLE if change.config != {"head_dim": GONE}),
+    Mutation({"head_dim": GONE}, fails_there="its class's default is null, which nothing replaces"),
+    *MIXED,
+    *RMS,
+    *each("attention_bias", True),
+]
+GROWING = YARN | {"llama_4_scaling_beta": 0.3, "mscale": 1.0, "mscale_all_dim": 1.0}
+MINISTRAL3: list[Mutation] = [
+    *COMMON,
+    *RMS,
+    *each("rope_parameters", None, GONE, {}, YARN, LINEAR | {"llama_4_scaling_beta": 0.3}),
+    *each("rope_parameters", *(GROWING | {"llama_4_scaling_beta": x} for x in (0, 2, -1.0, None))),
+    *each("rope_parameters", *(GROWING | {"llama_4_scaling_beta": x} for x in ("1", True))),
+    *each("rope_parameters", GROWING | {"original_max_position_embeddings": 4}),
+    *each("rope_parameters", GROWING | {"mscale": 0.7, "mscale_all_dim": 0.3}),
+    *each("rope_scaling", GROWING, rope_parameters=GONE),
+    *each("original_max_position_embeddings", 8),
+    *each("sliding_window", 3, None, GONE, 0),
+    *each("layer_types", SLIDING),
+]
+
+DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
+    "olmo": ("olmo", HEADED | {"clip_qkv": 1.0}, OLMO),
+    "olmo3": ("olmo3", HEADED | WINDOWED, OLMO3),
+    "exaone4": ("exaone4", HEADED | WINDOWED, EXAONE4),
+    "granite": ("granite", HEADED | {"logits_scaling": 2.0, "residual_multiplier": 0.7}, GRANITE),
+    "glm": ("glm", HEADED, GLM),
+    "glm4": ("glm4", HEADED, GLM),
+    "cohere": ("cohere", SHAPE | {"use_qk_norm": True, "logit_scale": 0.5}, COHERE),
+    "cohere2": ("cohere2", SHAPE | WINDOWED | {"logit_scale": 0.5}, COHERE2),
+    "starcoder2": ("starcoder2", SHAPE | {"sliding_window": 6}, STARCODER2),
+    "stablelm": ("stablelm", SHAPE | {"qk_layernorm": True}, STABLELM),
+    "phi": ("phi", SHAPE | {"qk_layernorm": True}, PHI),
+    "falcon": ("falcon", FALCONS | {"new_decoder_architecture": True, "num_kv_heads": 1}, FALCON),
+    "falcon_7b": ("falcon", FALCONS, each("parallel_attn", False) + each("multi_query", False)),
+    "ministral": ("ministral", HEADED | WINDOWED, MINISTRAL),
+    "ministral3": ("ministral3", HEADED | {"rope_parameters": GROWING}, MINISTRAL3),
+}
