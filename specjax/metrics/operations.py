@@ -69,6 +69,10 @@ def transformer_shape(model: LanguageModel) -> TransformerShape:
         layers=c.num_layers,
         d_head=c.d_head,
         kv_heads=c.num_kv_heads,
+        layer_widths=tuple(
+            (c.num_heads * each.width, each.kv_heads * each.width)
+            for each in getattr(c, "heads", ())
+        ),
         projected_width=getattr(c, "projected_width", None),
         mixtures=tuple(
             one and ExpertsShape(one.experts, one.chosen, one.d_ff, one.shared) for one in mixtures

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from specjax.models.attention import WHOLE_PROMPT, AnyBias, CausalBias, make_text_bias
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import KeysValues, make_empty_cache, make_prompt_cache
-from specjax.models.causal_layers import CausalConfig, Layer, make_norm
+from specjax.models.causal_layers import CausalConfig, Heads, Layer, make_norm
 from specjax.models.info import ModelInfo
 from specjax.models.layers import (
     Dense,
@@ -62,7 +62,8 @@ class CausalModule(nn.Module):
             shape = (c.max_positions + c.position_offset, c.d_model)
             self.position_embedding = self.param("position_embedding", init, shape, jnp.float32)
         each = c.layer_ropes, c.layer_mixtures, c.layer_query_scales, c.layer_recurrences
-        self.layers = [Layer(c, *own) for own in zip(*each, strict=True)]
+        shapes = map(c.get_layer, range(c.num_layers))
+        self.layers = [Layer(*own) for own in zip(shapes, *each, strict=True)]
         if c.final_norm:
             self.final_norm = make_norm(c)
         self.drop = nn.Dropout(c.dropout)
@@ -321,15 +322,16 @@ class Causal(LinenModel):
 
     def _make_empty_caches(self, rows: int, capacity: int, ahead: int | None) -> list[LayerCache]:
         c = self.config
-        like = jax.ShapeDtypeStruct((rows, c.num_kv_heads, capacity, c.d_head), c.dtype)
-        return [
-            make_empty_cache(like, reach, ahead)
-            if kind is None
-            else make_empty_recurrent_cache(
-                kind.make_entries(rows, c.dtype), capacity, reach, ahead
-            )
-            for kind, reach in zip(c.layer_recurrences, c.layer_reaches, strict=True)
-        ]
+
+        def make(heads: Heads, kind: Any, reach: int) -> LayerCache:
+            if kind is not None:
+                entries = kind.make_entries(rows, c.dtype)
+                return make_empty_recurrent_cache(entries, capacity, reach, ahead)
+            shape = rows, heads.kv_heads, capacity, heads.width
+            return make_empty_cache(jax.ShapeDtypeStruct(shape, c.dtype), reach, ahead)
+
+        layers = zip(c.layer_heads, c.layer_recurrences, c.layer_reaches, strict=True)
+        return [make(*layer) for layer in layers]
 
     def read_part(
         self,

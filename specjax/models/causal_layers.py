@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -19,10 +19,19 @@ from specjax.models.layers import (
     LayerNorm,
     RMSNorm,
     merge_heads,
+    normalize_mean_square,
     split_heads,
 )
 from specjax.models.positions import Rope, Temperature, Turn, rotate
 from specjax.models.recurrent_caches import Entries, LayerCache, RecurrentCache
+
+
+class Heads(NamedTuple):
+    """Key and value heads of one layer, and the width of all its heads."""
+
+    kv_heads: int
+    width: int
+    values_are_keys: bool = False  # as they are before their norm and rotation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +51,8 @@ class CausalConfig:
     ropes: tuple[
         Rope | None, ...
     ] = ()  # of each layer, None: not rotated; empty: `rope` in all layers
+    heads: tuple[Heads, ...] = ()  # of each layer; empty: alike in all layers
+    values_are_keys: bool = False  # values have no projection of their own (Gemma 4)
     position_offset: int = 0  # unused rows before the first learned position
     mixtures: tuple[Mixture | None, ...] = ()  # experts of each layer; None, or empty: none
     recurrences: tuple[GatedDelta | None, ...] = ()  # of each layer; None, or empty: attention
@@ -63,6 +74,7 @@ class CausalConfig:
     qk_norm: bool = False  # norm of each query and key head
     head_norms: bool = False  # layer norm of them, each head with its own scale (Command R)
     wide_qk_norm: bool = False  # norm of all heads as one vector (OLMo 2)
+    value_norm: bool = False  # root-mean-square norm of value heads, without a scale (Gemma 4)
     gated_attention: bool = False  # a sigmoid gates the heads' outputs (Qwen3-Next)
     query_scale: float | None = None  # None: d_head ** -0.5
     query_scales: tuple[float, ...] = ()  # of each layer; empty: `query_scale` in all layers
@@ -73,6 +85,7 @@ class CausalConfig:
     logit_scale: float = 1.0
     embedding_scale: float = 1.0
     residual_scale: float = 1.0  # factor of what each sublayer adds (Granite)
+    layer_scale: bool = False  # a stored factor of each layer's output (Gemma 4)
     projected_width: int | None = None  # width of embeddings; None: d_model, without projections
     parallel: bool = False  # attention and feed-forward read the same states (GPT-J, GPT-NeoX)
     shared_norm: bool = False  # by one norm (Phi, Command R)
@@ -92,6 +105,19 @@ class CausalConfig:
                 f"num_key_value_heads is {self.num_kv_heads}; it must divide the"
                 f" {self.num_heads} attention heads"
             )
+
+    def get_layer(self, layer: int) -> CausalConfig:
+        """The shape of one layer, whose heads may be its own."""
+        if not self.heads:
+            return self
+        kv_heads, width, values_are_keys = self.heads[layer]
+        own = {"num_kv_heads": kv_heads, "d_head": width, "values_are_keys": values_are_keys}
+        return dataclasses.replace(self, heads=(), **own)
+
+    @property
+    def layer_heads(self) -> tuple[Heads, ...]:
+        one = Heads(self.num_kv_heads, self.d_head, self.values_are_keys)
+        return self.heads or (one,) * self.num_layers
 
     @property
     def layer_windows(self) -> tuple[int, ...]:
@@ -139,7 +165,8 @@ class Attention(nn.Module):
         c = self.config
         self.q = Dense(c.num_heads * c.d_head, c.dtype, bias=c.qkv_bias)
         self.k = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
-        self.v = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
+        if not c.values_are_keys:
+            self.v = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
         self.o = Dense(c.d_model, c.dtype, bias=c.out_bias)
         if c.head_norms:
             self.q_norm = LayerNorm(c.eps, has_bias=False, heads=c.num_heads)
@@ -157,7 +184,8 @@ class Attention(nn.Module):
         """Computes scaled queries, keys and values, head-major."""
         c = self.config
         angles, factor = turn if isinstance(turn, Turn) else (turn, None)
-        q, k = self._clip(self.q(x)), self._clip(self.k(x))
+        q, keys = self._clip(self.q(x)), self._clip(self.k(x))
+        k = keys
         if c.wide_qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = split_heads(q, c.num_heads), split_heads(k, c.num_kv_heads)
@@ -172,7 +200,13 @@ class Attention(nn.Module):
             q, k = rotate(q, angles, *how), rotate(k, angles, *how)
         if factor is not None:
             q = q * factor[:, None, :, None].astype(q.dtype)
-        return q * self.query_scale, k, split_heads(self._clip(self.v(x)), c.num_kv_heads)
+        return q * self.query_scale, k, self._read_values(x, keys)
+
+    def _read_values(self, x: jax.Array, keys: jax.Array) -> jax.Array:
+        """Computes values, head-major; `keys` are those before their norm and rotation."""
+        c = self.config
+        v = split_heads(keys if c.values_are_keys else self._clip(self.v(x)), c.num_kv_heads)
+        return normalize_mean_square(v, c.eps).astype(v.dtype) if c.value_norm else v
 
     def _clip(self, x: jax.Array) -> jax.Array:
         limit = self.config.qkv_clip
@@ -219,6 +253,8 @@ class Layer(nn.Module):
         else:
             self.ff = Experts(self.mixture, c.activation, c.dtype)
         self.drop = nn.Dropout(c.dropout)
+        if c.layer_scale:
+            self.scale = self.param("scale", nn.initializers.ones, (1,), jnp.float32)
 
     def __call__(
         self,
@@ -290,6 +326,7 @@ class Layer(nn.Module):
         h = self.ff(self.ff_norm(h) if self.config.pre_norm else h, deterministic)
         h = self.ff_post_norm(h) if self.config.post_norm else h
         x = self._add(attended, h, deterministic)
+        x = x * self.scale.astype(x.dtype) if self.config.layer_scale else x
         return self.ff_norm(x) if self.config.residual_norm else x
 
     def _add(self, x: jax.Array, h: jax.Array, deterministic: bool) -> jax.Array:

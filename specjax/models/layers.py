@@ -116,6 +116,12 @@ def compute_tied_logits(
     return jax.lax.platform_dependent(table, x, cpu=sum_in_float32, default=table_first)
 
 
+def normalize_mean_square(x: Float[Array, "... D"], eps: float) -> Float32[Array, "... D"]:
+    """Scales x [..., D] to a root mean square of 1, in float32."""
+    x32 = x.astype(jnp.float32)
+    return x32 * jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + eps)
+
+
 class RMSNorm(nn.Module):
     """Scale by the root mean square, computed in float32 (T5 and Llama norm, no bias)."""
 
@@ -129,9 +135,7 @@ class RMSNorm(nn.Module):
         if self.unit_offset:
             # In float32: next to 1, half precision has too few digits for the parameter.
             scale = 1.0 + scale.astype(jnp.float32)
-        x32 = x.astype(jnp.float32)
-        mean_square = jnp.mean(x32 * x32, axis=-1, keepdims=True)
-        return (x32 * jax.lax.rsqrt(mean_square + self.eps) * scale).astype(x.dtype)
+        return (normalize_mean_square(x, self.eps) * scale).astype(x.dtype)
 
 
 class LayerNorm(nn.Module):

@@ -81,6 +81,8 @@ _USUAL = {
     "logit_scale": 1.0,
     "head_bias": False,
     "temperature": None,
+    "heads": (),
+    "layer_scale": False,
 }
 """Fields of targets that heads read, and their values."""
 

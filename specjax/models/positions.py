@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Float32, Int, Int32
 
 from specjax.models.layers import Tree, locate_tree_slots, make_key_mask, make_tree_mask
 
-KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "proportional")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Rope:
     truncate: bool = True  # yarn: round these bounds outwards to whole waves
     short: tuple[float, ...] = ()  # longrope: divisors of the waves [d / 2] up to `original`
     long: tuple[float, ...] = ()  # longrope: above `original`
+    pairs: int = 0  # proportional: turned pairs of a head; the slower ones are not turned
     interleaved: bool = False  # numbers 2 i and 2 i + 1 form a pair (GPT-J, GLM, Command R)
 
     def __post_init__(self) -> None:
@@ -63,6 +64,9 @@ class Rope:
                 return self._interpolate(plain, self._keep_by_turns())
             case "longrope":
                 return self._divide_waves(self.short)
+            case "proportional":
+                turned = np.arange(self.width // 2) < self.pairs
+                return np.where(turned, plain, np.float32(0.0)) / np.float32(self.factor)
         return plain
 
     @property

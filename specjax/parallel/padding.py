@@ -32,10 +32,11 @@ def pad_model(model: LanguageModel, ways: int) -> LanguageModel:
     Query heads come in groups, one for each key and value head, and whole groups are added. Nothing
     is added if a device would not have fewer heads, or if the query heads divide already; nor to
     BART models, whose head width is the model width over the number of heads; nor if a norm is over
-    all heads together, because zeros would change its mean.
+    all heads together, because zeros would change its mean; nor if layers differ in their heads.
     """
     config = model.config
-    if isinstance(config, BartConfig) or getattr(config, "wide_qk_norm", False):
+    unlike = getattr(config, "wide_qk_norm", False) or getattr(config, "heads", ())
+    if isinstance(config, BartConfig) or unlike:
         return model
     stacks = {name: getattr(config, name) for name in STACKS if hasattr(config, name)}
     if stacks:

@@ -82,7 +82,10 @@ def units(model: LanguageModel, where: Where) -> dict[str, int]:
             getattr(config, "source_vocab", None) or 0,
         ),
         "heads": heads,
-        "kv_heads": getattr(shape, "num_kv_heads", heads),
+        "kv_heads": math.gcd(
+            getattr(shape, "num_kv_heads", heads),
+            *(layer.kv_heads for layer in getattr(shape, "heads", ())),
+        ),
         "width": math.gcd(shape.d_ff, getattr(shape, "encoder_ff", 0), *shared),
         **(experts if mixtures else {}),
     }

@@ -51,6 +51,10 @@ def distinct_experts(experts: ArrayLike, chosen: ArrayLike, tokens: ArrayLike) -
     return all_of_them * (1.0 - (1.0 - share) ** count("tokens", tokens))
 
 
+SHAPES = ("mixtures", "encoder", "merged", "layer_widths")
+"""Fields of a shape that are no counts."""
+
+
 @dataclasses.dataclass(frozen=True)
 class TransformerShape:
     """The shape that a transformer's operations depend on."""
@@ -63,6 +67,8 @@ class TransformerShape:
     vocab: int
     ff_matrices: int = 2  # 3 when gated
     kv_heads: int | None = None  # None: as many as heads
+    layer_widths: tuple[tuple[int, int], ...] = ()  # of all query and of all key heads of each
+    # layer; empty: by the fields above in all
     encoder_layers: int = 0  # 0: decoder-only, without cross-attention
     mixtures: tuple[ExpertsShape | None, ...] = ()  # of each decoder layer; empty: none has experts
     encoder: TransformerShape | None = None  # experts of the encoder's layers; None: the decoder's
@@ -72,7 +78,7 @@ class TransformerShape:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is not None and field.name not in ("mixtures", "encoder", "merged"):
+            if value is not None and field.name not in SHAPES:
                 count(field.name, value, least=0 if field.name.endswith("layers") else 1)
         if self.mixtures and len(self.mixtures) != self.layers:
             raise ValueError(
@@ -83,14 +89,17 @@ class TransformerShape:
             raise ValueError(f"kv_heads is {self.kv_heads}; it must divide the {self.heads} heads")
 
     @property
-    def width(self) -> int:
-        """Width of all query heads."""
-        return self.heads * self.d_head
+    def width(self) -> float:
+        """Width of all query heads; the mean of layers that differ."""
+        widths = [queries for queries, _ in self.layer_widths]
+        return sum(widths) / len(widths) if widths else self.heads * self.d_head
 
     @property
-    def kv_width(self) -> int:
+    def kv_width(self) -> float:
         """Width of all key heads; of all value heads, too."""
-        return (self.kv_heads or self.heads) * self.d_head
+        widths = [keys for _, keys in self.layer_widths]
+        kv_heads = self.kv_heads or self.heads
+        return sum(widths) / len(widths) if widths else kv_heads * self.d_head
 
     @property
     def output_weights(self) -> int:
@@ -111,7 +120,12 @@ class TransformerShape:
 
     def slice_layers(self, begin: int, end: int) -> TransformerShape:
         """The shape with only the decoder layers `begin` (counted from 0) to `end` - 1."""
-        return dataclasses.replace(self, layers=end - begin, mixtures=self.mixtures[begin:end])
+        return dataclasses.replace(
+            self,
+            layers=end - begin,
+            mixtures=self.mixtures[begin:end],
+            layer_widths=self.layer_widths[begin:end],
+        )
 
     @property
     def reader(self) -> TransformerShape:
@@ -124,17 +138,17 @@ class TransformerShape:
         return self.layers - sum(mixture is not None for mixture in self.mixtures)
 
     @property
-    def attention_weights(self) -> int:
+    def attention_weights(self) -> float:
         """Weights of self-attention of one layer."""
         return 2 * self.d_model * (self.width + self.kv_width)
 
     @property
-    def encoder_layer_weights(self) -> int:
+    def encoder_layer_weights(self) -> float:
         """Weights of self-attention and feed-forward of one layer without experts."""
         return self.attention_weights + self.ff_matrices * self.d_model * self.d_ff
 
     @property
-    def used_weights(self) -> int:
+    def used_weights(self) -> float:
         """Weights of all decoder layers that a token is multiplied with in a call.
 
         Cross keys and values are computed before; only a token's own experts count.
@@ -176,7 +190,7 @@ class TransformerShape:
         return total
 
     @property
-    def activations(self) -> int:
+    def activations(self) -> float:
         """Elements of activation traffic per token in all decoder layers."""
         mixtures = filter(None, self.mixtures)
         experts = sum(mixture.chosen * mixture.d_ff + mixture.shared for mixture in mixtures)
@@ -184,7 +198,7 @@ class TransformerShape:
         return self.layers * (8 * self.d_model + 4 * self.width) + 2 * inner
 
     @property
-    def encoder_activations(self) -> int:
+    def encoder_activations(self) -> float:
         """Elements of activation traffic per token in the encoder's layers."""
         return self.encoder_layers * (8 * self.d_model + 4 * self.width + 2 * self.d_ff)
 

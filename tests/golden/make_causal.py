@@ -39,6 +39,10 @@ LONGROPE = {
     "rope_type": "longrope", "rope_theta": 500.0, "original_max_position_embeddings": 64,
     "short_factor": [1.0, 1.5, 2.0], "long_factor": [2.0, 3.0, 4.0],
 }  # fmt: skip
+GEMMA4 = {
+    **LLAMA, "global_head_dim": 8, "num_global_key_value_heads": 1, "attention_k_eq_v": True,
+    "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": VOCABULARY,
+}  # fmt: skip
 GROWING = {
     "rope_type": "yarn",
     "rope_theta": 500.0,
@@ -151,6 +155,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "starcoder2": ("starcoder2", {**FILLED, "sliding_window": 7}),
     "stablelm": ("stablelm", {**FILLED, "hidden_size": 32, "qk_layernorm": True}),
     "phi": ("phi", {**FILLED, "hidden_size": 32}),
+    "gemma4_text": ("gemma4_text", {**GEMMA4, "sliding_window": 7, "layer_types": MIXED}),
     "falcon": ("falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
     "falcon_7b": ("falcon", FALCON),
     "ministral": ("ministral", {**LLAMA, "sliding_window": 7, "layer_types": MIXED}),
@@ -171,13 +176,16 @@ def build(family: str, shape: dict[str, Any], seed: int) -> torch.nn.Module:
 def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
     """Weights of a scale at which every part of the model moves the logits, themselves O(1)."""
     # That norms of the residual stream add to their weights.
-    offset = 1.0 if type(model).__name__.startswith(("Gemma", "Qwen3_5", "Qwen3Next")) else 0.0
+    kind = type(model).__name__
+    offset = float(kind.startswith(("Gemma", "Qwen3_5", "Qwen3Next")) and "Gemma4" not in kind)
     last = LAST_NORMS
     if not getattr(model.config, "do_layer_norm_before", True):
         last = (f"layers.{model.config.num_hidden_layers - 1}.final_layer_norm.weight",)
-    for name, correction in model.named_buffers():
+    for name, stored in model.named_buffers():
         if name.endswith("e_score_correction_bias"):
-            correction.uniform_(-0.3, 0.3, generator=generator)
+            stored.uniform_(-0.3, 0.3, generator=generator)
+        if name.endswith("layer_scalar"):
+            stored.uniform_(0.5, 1.5, generator=generator)
     for name, weight in model.named_parameters():
         if name.endswith(last):
             # Of either sign, or a tied model repeats the token just read for ever.

@@ -29,7 +29,7 @@ SLOW = (
     "gpt2_scaled", "opt", "opt_350m", "mixtral", "cwm", "qwen2_moe", "qwen3_5_text", "glm4_moe",
     "gpt_oss",
     "olmo", "olmo3", "exaone4", "granite", "glm", "glm4", "cohere", "cohere2", "starcoder2",
-    "stablelm", "phi", "falcon", "falcon_7b", "ministral", "ministral3",
+    "stablelm", "phi", "falcon", "falcon_7b", "ministral", "ministral3", "gemma4_text",
 )  # fmt: skip
 """Families whose own parts the fast tests see in whole texts alone."""
 FAMILIES = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]

@@ -11,7 +11,16 @@ import pytest
 
 from specjax.models import attention
 from specjax.models.attention import CausalBias, LengthBias, make_cache_bias
-from specjax.models.layers import FEW_ROWS, LARGE, MASKED, RMSNorm, multiply, soft_cap
+from specjax.models.layers import (
+    FEW_ROWS,
+    LARGE,
+    MASKED,
+    LayerNorm,
+    RMSNorm,
+    multiply,
+    soft_cap,
+)
+from specjax.models.positions import Rope, Temperature, rotate
 
 CAP = 2.0
 LENGTHS = (7, 4)
@@ -108,6 +117,37 @@ def test_one_attention_to_two_sources_is_that_to_both_as_one(
     whole = attention.attention(q, keys, values, jnp.concatenate(biases, axis=3))
     found = attention.merge_attention(q, sources)
     np.testing.assert_allclose(found, whole, TOLERANCE, TOLERANCE)
+
+
+def test_neighbors_of_a_head_are_turned_as_pairs() -> None:
+    x, angles = np.arange(1.0, 6.0)[None, None, None], np.array([0.3, 1.1])[None, None]
+    (a, b, c, d, kept), (first, second) = x.ravel(), angles.ravel()
+    turned = (a + 1j * b) * np.exp(1j * first), (c + 1j * d) * np.exp(1j * second)
+    wanted = [one.real for one in turned] + [one.imag for one in turned] + [kept]
+    found = rotate(jnp.asarray(x), jnp.asarray(angles), 1.0, interleaved=True)
+    np.testing.assert_allclose(np.ravel(found), wanted, rtol=TOLERANCE)
+
+
+def test_queries_grow_by_the_logarithm_of_whole_spans_before_them() -> None:
+    factor = Temperature(scale=0.5, span=4).compute_factor(jnp.array([0, 3, 4, 11]))
+    wanted = 1 + 0.5 * np.log([1, 1, 2, 3])
+    np.testing.assert_allclose(factor, wanted, rtol=TOLERANCE)
+
+
+def test_slow_pairs_of_a_proportional_rotation_are_not_turned() -> None:
+    found = Rope(8, 100.0, "proportional", factor=2.0, pairs=2).compute_frequencies()
+    np.testing.assert_allclose(found, [0.5, 0.5 * 100.0**-0.25, 0.0, 0.0], rtol=TOLERANCE)
+
+
+def test_layer_norms_have_a_scale_for_each_head_or_none() -> None:
+    x = jax.random.normal(jax.random.key(2), (1, 3, 2, 4))
+    plain = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    found = LayerNorm(has_scale=False, has_bias=False).apply({}, x)
+    np.testing.assert_allclose(found, plain, rtol=TOLERANCE, atol=TOLERANCE)
+    scale = jnp.arange(12.0).reshape(3, 4)
+    found = LayerNorm(has_bias=False, heads=3).apply({"params": {"scale": scale}}, x)
+    wanted = plain * scale[:, None]
+    np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def test_a_cap_of_0_is_none() -> None:

@@ -87,6 +87,14 @@ def partly(kind: str, **scaling: Any) -> dict[str, Any]:
 GPT2 = {"n_embd": 48, "n_layer": 3, "n_head": 6, "n_positions": 256}
 PHI = {k: v for k, v in WIDE.items() if k != "head_dim"}
 
+GEMMA4 = GOLDEN["GEMMA4"] | WIDE | {"global_head_dim": 16, "sliding_window": 12}
+PROPORTIONAL = {
+    "full_attention": {
+        "rope_type": "proportional", "partial_rotary_factor": 0.4, "rope_theta": 500.0,
+        "factor": 2.0,
+    },
+    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+}  # fmt: skip
 FALCON = {k: v for k, v in NEOX.items() if k != "intermediate_size"}
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
@@ -263,6 +271,16 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon_in_turn": (
         "falcon",
         FALCON | {"parallel_attn": False, "multi_query": False, "tie_word_embeddings": False},
+    ),
+    "gemma4": ("gemma4_text", {**GEMMA4, "layer_types": MIXED, "final_logit_softcapping": 5.0}),
+    "gemma4_values": (
+        "gemma4_text",
+        GEMMA4
+        | {"attention_k_eq_v": False, "attention_bias": True, "rope_parameters": PROPORTIONAL},
+    ),
+    "llama_proportional": (
+        "llama",
+        WIDE | {"rope_parameters": PROPORTIONAL["full_attention"]},
     ),
     "ministral": ("ministral", {**WIDE, "sliding_window": 12, "layer_types": MIXED}),
     "ministral3": ("ministral3", {**WIDE, "rope_parameters": GOLDEN["GROWING"]}),

@@ -50,6 +50,10 @@ SHAPES: dict[str, dict[str, Any]] = {
         "vision_config": EYES,
         "mm_tokens_per_image": 4,
     },
+    "gemma4": {
+        "text_config": GOLDEN["GEMMA4"] | TEXT | {"head_dim": 6, "sliding_window": 7},
+        "vision_config": EYES | {"num_key_value_heads": 2, "head_dim": 8},
+    },
     "qwen2_5_vl": {
         "text_config": TEXT
         | {"rope_parameters": MROPE, "use_sliding_window": True, "sliding_window": 7}

@@ -212,6 +212,44 @@ MINISTRAL3: list[Mutation] = [
     *each("sliding_window", 3, None, GONE, 0),
     *each("layer_types", SLIDING),
 ]
+KINDS = {
+    "full_attention": {
+        "rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 500.0,
+    },
+    "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+}  # fmt: skip
+LAYER = {"head_dim": 4, "num_key_value_heads": 1}
+GEMMA4: list[Mutation] = [
+    *RMS,
+    *MIXED,
+    *each("hidden_activation", "silu", "no_such", None, GONE),
+    *each("tie_word_embeddings", False, None, GONE),
+    *each("num_key_value_heads", 1, 3),
+    *each("head_dim", 4, 8, GONE),
+    *each("attention_k_eq_v", True, None, GONE),
+    *each("per_layer_config", {"0": LAYER}, {"1": {"head_dim": 8, "num_key_value_heads": 1}}),
+    *each("per_layer_config", {}, None, {"2": LAYER}, {"0": {"hidden_act": "silu"}}, [], "1"),
+    *each("per_layer_config", {"0": {"head_dim": 0}}, {"0": {"head_dim": "8"}}, {"x": LAYER}),
+    *each("global_head_dim", 4, 8, GONE, per_layer_config=GONE),
+    *each("num_global_key_value_heads", 1, 2, 3, None, global_head_dim=8, per_layer_config=GONE),
+    *each("rope_parameters", KINDS, None, GONE, {}, {"full_attention": KINDS["full_attention"]}),
+    *each("rope_parameters", KINDS | {"sliding_attention": LINEAR}),
+    *each("rope_parameters", KINDS | {"sliding_attention": {"rope_type": "default"}}),
+    *each("rope_parameters", LINEAR, [], "linear"),
+    *each("rope_theta", 70.0),
+    *each("rope_scaling", LINEAR),
+    *each("final_logit_softcapping", 2.0, 0.0, GONE),
+    *each("use_bidirectional_attention", "vision", "all", None, True),
+    *each("hidden_size_per_layer_input", 8, GONE, None),
+    *each("num_kv_shared_layers", 1, 0, GONE),
+    *each("enable_moe_block", True, None),
+    *each("num_experts", 4),
+    *each("use_double_wide_mlp", True),
+    *each("attention_bias", True),
+    *each("query_pre_attn_scalar", 9),
+    *each("eos_token_id", [END, 9], None),
+]
+WIDE = {"global_head_dim": 8, "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 64}
 
 DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     "olmo": ("olmo", HEADED | {"clip_qkv": 1.0}, OLMO),
@@ -227,6 +265,11 @@ DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     "phi": ("phi", SHAPE | {"qk_layernorm": True}, PHI),
     "falcon": ("falcon", FALCONS | {"new_decoder_architecture": True, "num_kv_heads": 1}, FALCON),
     "falcon_7b": ("falcon", FALCONS, each("parallel_attn", False) + each("multi_query", False)),
+    "gemma4": (
+        "gemma4_text",
+        HEADED | WIDE | {"sliding_window": 6, "layer_types": SLIDING[::-1]},
+        GEMMA4,
+    ),
     "ministral": ("ministral", HEADED | WINDOWED, MINISTRAL),
     "ministral3": ("ministral3", HEADED | {"rope_parameters": GROWING}, MINISTRAL3),
 }

@@ -21,7 +21,7 @@ COUNTS = {
     "pegasus": 3, "marian_two": 4, "cwm": 5, "qwen2_moe": 4, "glm4_moe": 4, "gpt_oss": 4,
     "olmo": 3, "olmo3": 4, "exaone4": 4, "granite": 3, "glm": 3, "glm4": 3, "cohere": 3,
     "cohere2": 4, "starcoder2": 3, "stablelm": 4, "phi": 3,
-    "falcon": 6, "ministral": 3, "ministral3": 3,
+    "falcon": 6, "ministral": 3, "ministral3": 3, "gemma4_text": 5,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -439,6 +439,27 @@ def _falcon(draw: _Choice) -> dict[str, Any]:
     }
 
 
+def _gemma4(draw: _Choice) -> dict[str, Any]:
+    shape = _mixed_windows(draw, _headed(draw))
+    kv_heads = shape["num_key_value_heads"]
+    full = {
+        "rope_type": "proportional", "partial_rotary_factor": draw.of(0.25, 0.6, 1.0),
+        "rope_theta": draw.of(100.0, 1e6),
+    }  # fmt: skip
+    sliding = {"rope_type": "default", "rope_theta": draw.of(10.0, 1e3)}
+    return {name: value for name, value in shape.items() if name != "hidden_act"} | {
+        "hidden_activation": draw.of("gelu_pytorch_tanh", "silu"),
+        "rope_parameters": {"full_attention": full, "sliding_attention": sliding},
+        "attention_k_eq_v": draw.chance(),
+        "global_head_dim": draw.of(4, 8, 14),
+        "num_global_key_value_heads": draw.of(None, 1, kv_heads),
+        "final_logit_softcapping": draw.of(None, 5.0, 30.0),
+        "attention_bias": draw.chance(),
+        "hidden_size_per_layer_input": 0,
+        "vocab_size_per_layer_input": 61,
+    }
+
+
 def _ministral(draw: _Choice) -> dict[str, Any]:
     return _mixed_windows(draw, _headed(draw))
 
@@ -594,4 +615,5 @@ _MAKERS = {
     "glm4": _glm, "cohere": _cohere, "starcoder2": _starcoder2, "stablelm": _stablelm,
     "cohere2": lambda draw: _mixed_windows(draw, _cohere2(draw)), "phi": _phi,
     "falcon": _falcon, "ministral": _ministral, "ministral3": _ministral3,
+    "gemma4_text": _gemma4,
 }  # fmt: skip

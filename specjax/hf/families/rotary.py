@@ -19,6 +19,7 @@ from specjax.hf.families.schema import (
     is_positive,
     number,
     part,
+    rate,
     raw,
     read,
     size,
@@ -86,6 +87,7 @@ _KINDS: dict[str, dict[str, Field]] = {
         "mscale_all_dim": _scale(),
         "truncate": flag(True),
     },
+    "proportional": {"factor": number(1.0), SHARE: rate(1.0)},
     "longrope": {
         **_ORIGINAL,
         "factor": number(None),
@@ -138,6 +140,11 @@ def partial_rope_from_hf(fields: Mapping[str, Any], d_head: int, outside: str = 
             f"{source} is {format_value(share)}; of the {d_head} numbers of a head it must rotate "
             "an even"
             " count"
+        )
+    if written.get("rope_type", written.get("type")) == "proportional":
+        raise ValueError(
+            f"{name} is {format_value(written)}; models of this type, which rotate a share of each"
+            " head, have no rope_type 'proportional'"
         )
     others = {word: value for word, value in written.items() if word != SHARE}
     return rope_from_hf({**fields, name: others}, width)
@@ -286,6 +293,11 @@ def _yarn_attention(factor: float, values: Mapping[str, Any]) -> float:
     return compute_scale(1.0)
 
 
+def _proportional(rope: Rope, values: Mapping[str, Any], original: int, longest: int) -> Rope:
+    pairs = int(values[SHARE] * rope.width // 2)
+    return dataclasses.replace(rope, factor=float(values["factor"]), pairs=pairs)
+
+
 def _longrope(rope: Rope, values: Mapping[str, Any], original: int, longest: int) -> Rope:
     for name in ("short_factor", "long_factor"):
         if len(values[name]) != rope.width // 2:
@@ -315,6 +327,7 @@ _BUILD = {
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,
+    "proportional": _proportional,
 }
 
 
@@ -342,6 +355,7 @@ def rope_to_hf(rope: Rope) -> dict[str, Any] | None:
         "beta_fast": rope.fast,
         "beta_slow": rope.slow,
         "truncate": rope.truncate,
+        SHARE: share_to_hf(2 * rope.pairs, rope.width),
         "short_factor": list(rope.short),
         "long_factor": list(rope.long),
     }

@@ -458,6 +458,25 @@ def test_the_text_part_of_a_gemma_that_sees_is_a_text_model() -> None:
         parse_config("config.json", whole | {"text_config": None}, None, jnp.float32)
 
 
+def test_heads_of_gemma_4_are_of_two_kinds_or_of_each_layer() -> None:
+    kinds = {"layer_types": None, "per_layer_config": None, "num_hidden_layers": 7}
+    wide = {"global_head_dim": 8, "num_global_key_value_heads": 1}
+    found = shape("gemma4_text", **kinds, **wide)
+    assert [tuple(one) for one in found.heads] == [(2, 6, False)] * 5 + [(1, 8, True)] * 1 + [
+        (1, 8, True)
+    ]
+    assert [window > 0 for window in found.windows] == [True] * 5 + [False] * 2
+    assert shape("gemma4_text", **kinds, **wide, attention_k_eq_v=False).heads[-1] == (2, 8, False)
+    assert shape("gemma4_text", per_layer_config={}).heads[-1] == (2, 6, True)
+    for name, value in {
+        "per_layer_config": {"7": {"head_dim": 8}},
+        "hidden_size_per_layer_input": 16,
+        "num_kv_shared_layers": 1,
+        "enable_moe_block": True,
+    }.items():
+        assert f"{name} is {value}" in complaint("gemma4_text", **{name: value})
+
+
 @pytest.mark.parametrize("name", ["su", "yarn"])
 def test_earlier_names_of_phi_3s_scaling_mean_the_same(name: str) -> None:
     assert shape("phi3", rope_scaling=LONG | {"rope_type": name}) == shape(
@@ -517,6 +536,7 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
         "gemma",
         "gemma2",
         "gemma3_text",
+        "gemma4_text",
         "glm",
         "glm4",
         "gpt2_scaled",
