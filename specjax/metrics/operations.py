@@ -6,6 +6,7 @@ See docs/methods/operations.md.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -20,10 +21,12 @@ from specjax.metrics.traces import Rounds
 from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel
 from specjax.models.guided import GuidedModel
+from specjax.models.swin import SwinConfig
 from specjax.models.t5 import T5Config
 from specjax.models.t5gemma import Stack, T5GemmaConfig
 from specjax.models.t5gemma2 import T5Gemma2Config
 from specjax.models.vision import ImageToTextConfig, VisionConfig
+from specjax.models.vit import VitConfig
 from specjax.theory.operations import (
     ExpertsShape,
     Operations,
@@ -58,11 +61,7 @@ def transformer_shape(model: LanguageModel) -> TransformerShape:
     }
     if isinstance(c, T5Config | BartConfig):
         return TransformerShape(
-            layers=c.num_decoder_layers,
-            d_head=c.d_kv,
-            encoder_layers=c.num_layers,
-            encoder=_of_vision(c.vision) if isinstance(c, ImageToTextConfig) else None,
-            **common,
+            layers=c.num_decoder_layers, d_head=c.d_kv, **common, **_of_encoder(c)
         )
     mixtures = getattr(c, "mixtures", ())
     return TransformerShape(
@@ -86,15 +85,41 @@ def idle_weights(model: LanguageModel) -> int:
     return transformer_shape(model).idle_weights if getattr(model.config, "mixtures", ()) else 0
 
 
-def _of_vision(vision: VisionConfig) -> TransformerShape:
-    return TransformerShape(
-        layers=vision.num_layers,
-        d_model=vision.d_model,
+def _of_encoder(config: T5Config | BartConfig) -> dict[str, Any]:
+    """Attributes of the shape of an encoder-decoder model that are its encoder's."""
+    if isinstance(config, ImageToTextConfig):
+        return _of_vision(config.vision)
+    return {"encoder_layers": config.num_layers}
+
+
+def _of_vision(vision: VisionConfig) -> dict[str, Any]:
+    """Attributes of the shape of a model with an encoder of images."""
+    layers = vision.num_layers if isinstance(vision, VitConfig) else 1
+    encoder = TransformerShape(
+        layers=layers,
+        d_model=vision.width,
         d_ff=vision.d_ff,
         heads=vision.num_heads,
-        d_head=vision.d_model // vision.num_heads,
+        d_head=vision.width // vision.num_heads,
         vocab=1,  # an encoder writes nothing
     )
+    reading = _read_in_windows(vision) if isinstance(vision, SwinConfig) else None
+    return {"encoder_layers": layers, "encoder": encoder, "reading": reading}
+
+
+def _read_in_windows(swin: SwinConfig) -> tuple[float, float]:
+    """FLOPs and elements moved by a Swin transformer that reads an image."""
+    flops = memory = 0.0
+    for stage, depth in enumerate(swin.depths):
+        width, ff = swin.get_width(stage), swin.get_ff(stage)
+        states = math.prod(swin.get_grid(stage))
+        weights = 4 * width**2 + 2 * width * ff
+        flops += depth * states * (2 * weights + 4 * width * swin.window**2)
+        memory += depth * (weights + states * (12 * width + 2 * ff))
+        if stage:  # four states of the stage before became one
+            flops += 4 * states * width**2
+            memory += 2 * width**2 + 3 * states * width
+    return flops, memory
 
 
 def _of_stack(stack: Stack, vocab_size: int) -> TransformerShape:

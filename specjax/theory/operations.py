@@ -51,7 +51,7 @@ def distinct_experts(experts: ArrayLike, chosen: ArrayLike, tokens: ArrayLike) -
     return all_of_them * (1.0 - (1.0 - share) ** count("tokens", tokens))
 
 
-SHAPES = ("mixtures", "encoder", "merged", "layer_widths")
+SHAPES = ("mixtures", "encoder", "reading", "merged", "layer_widths")
 """Fields of a shape that are no counts."""
 
 
@@ -72,6 +72,8 @@ class TransformerShape:
     encoder_layers: int = 0  # 0: decoder-only, without cross-attention
     mixtures: tuple[ExpertsShape | None, ...] = ()  # of each decoder layer; empty: none has experts
     encoder: TransformerShape | None = None  # experts of the encoder's layers; None: the decoder's
+    reading: tuple[float, float] | None = None
+    """FLOPs and elements moved by an encoder that is no stack of equal layers; None: it is one."""
     merged: bool = False  # one attention of a decoder layer reads its own and the encoder's keys
     projected_width: int | None = None  # that states are projected onto before the output layer
 
@@ -298,6 +300,9 @@ def start(shape: TransformerShape, prompt: ArrayLike, borrowed: bool = False) ->
         2 * size * weights + shape.encoder_layers * 4 * reader.width * size**2,
         weights + kept + size * reader.encoder_activations,
     )
+    if shape.reading is not None:
+        flops, memory = (np.full(np.shape(size), part) for part in shape.reading)
+        encoder = Operations(flops, memory)
     projection_weights = 2 * reader.d_model * shape.kv_width
     cross = Operations(
         shape.layers * 2 * size * projection_weights,

@@ -59,7 +59,7 @@ def test_a_model_of_a_shape_is_trained_with_its_encoder(whole):
     losses = [row["loss"] for row in results["evaluations"]]
     assert losses[-1] < losses[0] and "character_accuracy" in results["best"]
     params = specjax.load(workdir / "model").params
-    assert np.abs(params["encoder_norm"]["bias"]).max() > 0  # it began at 0
+    assert np.abs(params["encoder"]["norm"]["bias"]).max() > 0  # it began at 0
 
 
 def test_a_drafter_is_trained_on_the_states_of_that_encoder(whole, folder, tmp_path):

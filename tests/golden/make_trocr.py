@@ -34,13 +34,19 @@ DECODER: dict[str, Any] = {
 }  # fmt: skip
 
 
+SWIN: dict[str, Any] = {
+    "embed_dim": 6, "depths": [1, 2], "num_heads": [1, 2], "window_size": 3, "patch_size": 4,
+    "image_size": [28, 48],
+}  # fmt: skip
+
+
 def build(
-    seed: int, kind: str = "vit", encoder: Any = None, decoder: Any = None
+    seed: int, kind: str = "vit", encoder: Any = None, decoder: Any = None, writer: str = "trocr"
 ) -> VisionEncoderDecoderModel:
     """A random model, with changes to the configurations of its sides."""
     sides = (
-        AutoConfig.for_model(kind, **ENCODER | (encoder or {})),
-        AutoConfig.for_model("trocr", **DECODER | (decoder or {})),
+        AutoConfig.for_model(kind, **(SWIN if kind == "donut-swin" else ENCODER) | (encoder or {})),
+        AutoConfig.for_model(writer, **DECODER | (decoder or {})),
     )
     shape = VisionEncoderDecoderConfig.from_encoder_decoder_configs(*sides)
     shape.decoder_start_token_id, shape.pad_token_id, shape.eos_token_id = START, PAD, EOS

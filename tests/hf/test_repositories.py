@@ -29,6 +29,7 @@ OWNERS = (
     "openai",
     "distil-whisper",
     "microsoft",
+    "naver-clova-ix",
     "deepseek-ai",
     "JetSpec",
 )

@@ -71,6 +71,6 @@ def test_a_drafter_borrows_the_encoder_and_changes_no_text(target, drafter, batc
 @pytest.mark.slow
 def test_a_drafter_with_other_encoder_weights_keeps_its_own(target, drafter):
     own = jax.tree.map(jnp.array, drafter.params)
-    own["encoder_norm"]["bias"] = own["encoder_norm"]["bias"].at[3].add(1e-3)
+    own["encoder"]["norm"]["bias"] = own["encoder"]["norm"]["bias"].at[3].add(1e-3)
     other = dataclasses.replace(drafter, params=own)
     assert with_encoder_of(target, other) is other

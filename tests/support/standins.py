@@ -70,6 +70,11 @@ SMALL["vision-encoder-decoder"] = {
     "image_size": 32, "d_model": 16, "decoder_layers": 2, "decoder_ffn_dim": 32,
     "decoder_attention_heads": 4, "cross_attention_hidden_size": 16,
 }  # fmt: skip
+SMALL["vit"] = SMALL.pop("vision-encoder-decoder")
+SMALL["donut-swin"] = {
+    "embed_dim": 4, "depths": [1, 2], "num_heads": [1, 2], "window_size": 2, "image_size": 16,
+    **{name: SMALL["vit"][name] for name in SMALL["vit"] if "decoder" in name or name == "d_model"},
+}  # fmt: skip
 KINDS = {"mt5": "t5"}
 LAYERS = {
     "t5": "num_layers", "gpt2": "n_layer", "whisper": "decoder_layers", "m2m_100": "decoder_layers",
@@ -137,11 +142,12 @@ def write_model(folder: Path, checkpoint: str, tokenizer: Any, seed: int) -> Non
     shape = dict(SHAPES[checkpoint])
     shape |= shape.pop("text_config", {})
     kind = KINDS.get(shape["model_type"], shape["model_type"])
+    sided = isinstance(shape.get("decoder"), dict)
+    kind = shape["encoder"].get("model_type", kind) if sided else kind
     own = SMALL[kind] | {"vocab_size": len(tokenizer) + 3 * seed}
     own |= {LAYERS.get(kind, "num_hidden_layers"): 2}
     if "num_target_layers" in shape:
         own |= of_small_target(shape, len(tokenizer))
-    sided = isinstance(shape.get("decoder"), dict)
     small = shape | ({side: shape[side] | own for side in SIDES} if sided else own)
     family, config = huggingface.parse_config(checkpoint, small, None, jnp.float32)
     model = family.model(config)
