@@ -14,6 +14,7 @@ from specjax.models.causal import Causal
 from specjax.models.on_target import FeatureDrafter
 from specjax.models.t5 import T5
 from specjax.models.t5gemma import Stack, T5Gemma
+from specjax.models.vision import ImageToText
 from specjax.runtime.errors import UserError
 
 
@@ -83,6 +84,11 @@ def take_layers_shape(
             f"model.decoder_layers is {tuple(decoder)} and model.encoder_layers {tuple(encoder)};"
             " both must be empty for a feature drafter, which is trained whole"
         )
+    if encoder and isinstance(model, ImageToText):
+        raise UserError(
+            f"model.encoder_layers is {tuple(encoder)}; it must be empty for a model that reads"
+            " images, whose encoder is taken whole"
+        )
     causal = isinstance(model, Causal)
     counts = {"decoder": model.info.depth, "encoder": 0 if causal else _encoder_layers(model)}
     for side, layers in (("decoder", decoder), ("encoder", encoder)):
@@ -100,7 +106,7 @@ def take_layers_shape(
             "decoder": _stack_with(model.config.decoder, decoder),
         }
     elif not causal:
-        depth = len(encoder) or counts["encoder"]
+        depth = len(encoder) or model.config.num_layers
         config = {"num_decoder_layers": len(decoder), "num_layers": depth}
     else:
         for name in ("windows", "ropes", "heads", "mixtures"):
@@ -125,6 +131,9 @@ def _with_query_scales(model: Causal, params: Params, layers: Sequence[int]) -> 
 
 
 def _encoder_layers(model: LanguageModel) -> int:
+    """Encoder layers that can be taken one by one."""
+    if isinstance(model, ImageToText):
+        return 0
     stack = model.config.encoder if isinstance(model, T5Gemma) else model.config
     return stack.num_layers
 

@@ -148,6 +148,8 @@ def write_model(folder: Path, checkpoint: str, tokenizer: Any, seed: int) -> Non
     own |= {LAYERS.get(kind, "num_hidden_layers"): 2}
     if "num_target_layers" in shape:
         own |= of_small_target(shape, len(tokenizer))
+    if shape.get("decoder_start_token_id", 0) >= own["vocab_size"]:
+        shape["decoder_start_token_id"] = 3
     small = shape | ({side: shape[side] | own for side in SIDES} if sided else own)
     family, config = huggingface.parse_config(checkpoint, small, None, jnp.float32)
     model = family.model(config)

@@ -216,7 +216,7 @@ def make_input_parts(
       UserError: when their encoders differ, or the workdir has states of another one.
     """
     reads_states = start.model.info.reads_states
-    encoded = reads_states or bool(config.model.checkpoint)
+    encoded = reads_states or not config.model.shape
     if encoded:
         check_one_encoder(start, target)
     whole = target if target is not None and reads_states else start
