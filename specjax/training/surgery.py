@@ -109,7 +109,7 @@ def take_layers_shape(
         depth = len(encoder) or model.config.num_layers
         config = {"num_decoder_layers": len(decoder), "num_layers": depth}
     else:
-        for name in ("windows", "ropes", "heads", "mixtures"):
+        for name in ("windows", "ropes", "heads", "mixtures", "recurrences"):
             of_layers = getattr(model.config, name)
             config[name] = tuple(of_layers[layer] for layer in decoder) if of_layers else ()
         config["query_scales"] = model.config.query_scales[: len(decoder)]

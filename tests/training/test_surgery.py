@@ -49,3 +49,11 @@ def test_a_feature_drafter_is_taken_whole(name: str) -> None:
     assert take_layers_shape(drafter, ()) is drafter
     with pytest.raises(UserError, match=r"decoder_layers is \(0,\) .*must be empty for a feature"):
         take_layers_shape(drafter, (0,))
+
+
+def test_layers_of_a_hybrid_keep_their_kinds() -> None:
+    model = load(GOLDEN / "qwen3_5_text").model
+    kinds = model.config.layer_recurrences
+    plain = kinds.index(None)
+    taken = take_layers_shape(model, (plain, 0)).config.layer_recurrences
+    assert taken == (None, kinds[0]) and kinds[0] is not None
