@@ -50,7 +50,7 @@ def step_bytes(model: LanguageModel, batch: int, cached: float, source: float) -
     shape = transformer_shape(model)
     weights = float(shape.read_weights(batch)) + shape.output_weights
     keys = cached + source * shape.cross
-    caches = batch * shape.layers * 2 * shape.kv_width * keys
+    caches = batch * shape.layers * shape.cached_width * keys
     return float((weights + caches) * np.dtype(model.config.dtype).itemsize)
 
 

@@ -21,6 +21,7 @@ from specjax.metrics.traces import Rounds
 from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel
 from specjax.models.guided import GuidedModel
+from specjax.models.latent_attention import Latent
 from specjax.models.swin import SwinConfig
 from specjax.models.t5 import T5Config
 from specjax.models.t5gemma import Stack, T5GemmaConfig
@@ -29,6 +30,7 @@ from specjax.models.vision import ImageToTextConfig, VisionConfig
 from specjax.models.vit import VitConfig
 from specjax.theory.operations import (
     ExpertsShape,
+    LatentShape,
     Operations,
     TransformerShape,
     decoder_call,
@@ -63,7 +65,7 @@ def transformer_shape(model: LanguageModel) -> TransformerShape:
         return TransformerShape(
             layers=c.num_decoder_layers, d_head=c.d_kv, **common, **_of_encoder(c)
         )
-    mixtures = getattr(c, "mixtures", ())
+    mixtures, latent = getattr(c, "mixtures", ()), getattr(c, "latent", None)
     return TransformerShape(
         layers=c.num_layers,
         d_head=c.d_head,
@@ -73,10 +75,17 @@ def transformer_shape(model: LanguageModel) -> TransformerShape:
             for each in getattr(c, "heads", ())
         ),
         projected_width=getattr(c, "projected_width", None),
+        latent=latent and _of_latent(latent),
         mixtures=tuple(
             one and ExpertsShape(one.experts, one.chosen, one.d_ff, one.shared) for one in mixtures
         ),
         **common,
+    )
+
+
+def _of_latent(latent: Latent) -> LatentShape:
+    return LatentShape(
+        latent.rank, latent.rotated, latent.plain, latent.value, latent.query_rank or 0
     )
 
 

@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-KeysValues = tuple[Float[Array, "B H _ d"], Float[Array, "B H _ d"]]
-"""Keys and values of one layer, head-major [B, H, C, d]."""
+KeysValues = tuple[Float[Array, "B H _ d"], Float[Array, "B H _ e"]]
+"""Keys and values of one layer, head-major [B, H, C, d]; values of latent keys have no width."""
 
 NEVER = 1 << 30
 """Slot number of an index that was never written: larger than any slot."""
@@ -29,7 +29,7 @@ class Ring(NamedTuple):
     """Ring-buffer KV cache: slot s is stored at index s mod R."""
 
     keys: Float[Array, "B H R d"]
-    values: Float[Array, "B H R d"]
+    values: Float[Array, "B H R e"]
 
 
 def compute_cache_size(capacity: int, window: int, ahead: int | None) -> tuple[int, bool]:
@@ -42,12 +42,18 @@ def compute_cache_size(capacity: int, window: int, ahead: int | None) -> tuple[i
     return capacity, False
 
 
-def make_empty_cache(like: jax.ShapeDtypeStruct, window: int, ahead: int | None) -> KeysValues:
-    """Creates a layer's cache for the tokens of shape `like` [B, H, C, d]."""
+def make_empty_cache(
+    like: jax.ShapeDtypeStruct, window: int, ahead: int | None, value_width: int | None = None
+) -> KeysValues:
+    """Creates a layer's cache for tokens with keys of shape `like` [B, H, C, d].
+
+    Values are as wide, or of `value_width`.
+    """
     rows, heads, capacity, width = like.shape
     size, ring = compute_cache_size(capacity, window, ahead)
-    zeros = jnp.zeros((rows, heads, size, width), like.dtype)
-    return Ring(zeros, zeros) if ring else (zeros, zeros)
+    widths = width, width if value_width is None else value_width
+    keys, values = (jnp.zeros((rows, heads, size, each), like.dtype) for each in widths)
+    return Ring(keys, values) if ring else (keys, values)
 
 
 def make_prompt_cache(
@@ -144,6 +150,6 @@ def _get_indices(own: KeysValues, slots: Int[Array, "B N"]) -> Int[Array, "B N"]
 
 
 def _make_like(
-    own: KeysValues, keys: Float[Array, "B H C d"], values: Float[Array, "B H C d"]
+    own: KeysValues, keys: Float[Array, "B H C d"], values: Float[Array, "B H C e"]
 ) -> KeysValues:
     return Ring(keys, values) if isinstance(own, Ring) else (keys, values)

@@ -328,7 +328,8 @@ class Causal(LinenModel):
                 entries = kind.make_entries(rows, c.dtype)
                 return make_empty_recurrent_cache(entries, capacity, reach, ahead)
             shape = rows, heads.kv_heads, capacity, heads.width
-            return make_empty_cache(jax.ShapeDtypeStruct(shape, c.dtype), reach, ahead)
+            like = jax.ShapeDtypeStruct(shape, c.dtype)
+            return make_empty_cache(like, reach, ahead, 0 if c.latent else None)
 
         layers = zip(c.layer_heads, c.layer_recurrences, c.layer_reaches, strict=True)
         return [make(*layer) for layer in layers]

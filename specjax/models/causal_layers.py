@@ -13,6 +13,7 @@ from specjax.models.attention import AnyBias, attention
 from specjax.models.caches import read_on, update_cache
 from specjax.models.experts import Experts, Mixture
 from specjax.models.gated_delta import GatedDelta, GatedDeltaNet
+from specjax.models.latent_attention import Latent, LatentAttention
 from specjax.models.layers import (
     Dense,
     FeedForward,
@@ -80,6 +81,7 @@ class CausalConfig:
     query_scales: tuple[float, ...] = ()  # of each layer; empty: `query_scale` in all layers
     temperature: Temperature | None = None  # of attention by position; None: the same at all
     attention_cap: float = 0.0  # soft cap of scores; 0: off
+    latent: Latent | None = None  # latent attention; `d_head` is then the width of the only key
     sinks: bool = False  # each head has a learned logit in its softmax's denominator (gpt-oss)
     logit_cap: float = 0.0
     logit_scale: float = 1.0
@@ -118,6 +120,11 @@ class CausalConfig:
     def layer_heads(self) -> tuple[Heads, ...]:
         one = Heads(self.num_kv_heads, self.d_head, self.values_are_keys)
         return self.heads or (one,) * self.num_layers
+
+    @property
+    def cache_widths(self) -> tuple[int, int]:
+        """Widths of a cached key and value of a head."""
+        return self.d_head, 0 if self.latent else self.d_head
 
     @property
     def layer_windows(self) -> tuple[int, ...]:
@@ -229,6 +236,18 @@ class Attention(nn.Module):
         return self.o(mixed)
 
 
+def make_attention(
+    config: CausalConfig, rope: Rope | None, query_scale: float
+) -> Attention | LatentAttention:
+    """Creates a layer's attention."""
+    c = config
+    if c.latent is None:
+        return Attention(c, rope, query_scale)
+    assert rope is not None
+    widths = c.num_heads, c.d_model
+    return LatentAttention(c.latent, *widths, rope, query_scale, c.qkv_bias, c.dtype)
+
+
 class Layer(nn.Module):
     config: CausalConfig
     rope: Rope | None
@@ -244,7 +263,7 @@ class Layer(nn.Module):
         if c.post_norm:
             self.attention_post_norm, self.ff_post_norm = make_norm(c), make_norm(c)
         if self.recurrence is None:
-            self.attention = Attention(c, self.rope, self.query_scale)
+            self.attention = make_attention(c, self.rope, self.query_scale)
         else:
             made = self.recurrence, c.d_model, c.activation, c.eps, c.dtype
             self.recurrent = GatedDeltaNet(*made)

@@ -6,7 +6,7 @@ decoder layer of the target: with its experts, its norms and its rotation. What 
 of the layer's output is read out by the target's output layer, and stands in for the target's state
 in the next step.
 
-Dimension letters as in `models.base`; G key-value heads of width d.
+Dimension letters as in `models.base`; G key-value heads of width d, and e of values.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class MtpLayer(nn.Module):
         x: Float[Array, "B T D"],
         q: Float[Array, "B H T d"],
         k: Float[Array, "B G C d"],
-        v: Float[Array, "B G C d"],
+        v: Float[Array, "B G C e"],
         bias: AnyBias,
         cross: Any = None,  # there is no encoder
     ) -> Float[Array, "B T D"]:

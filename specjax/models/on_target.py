@@ -224,10 +224,11 @@ class FeatureDrafter(LinenModel):
     ) -> tuple[Cache, PromptReading]:
         c, (rows, width) = self.config, prompt.shape[:2]
         of_t5 = isinstance(c, OnT5Config)
-        heads, size = (c.num_heads, c.d_kv) if of_t5 else (c.num_kv_heads, c.d_head)
-        empty = jnp.zeros((rows, heads, capacity, size), c.dtype)
+        heads = c.num_heads if of_t5 else c.num_kv_heads
+        widths = (c.d_kv, c.d_kv) if of_t5 else c.cache_widths
+        empty = tuple(jnp.zeros((rows, heads, capacity, size), c.dtype) for size in widths)
         data = {
-            "own": [(empty, empty)] * self.info.depth,
+            "own": [empty] * self.info.depth,
             "places": apply(self.module, "compute_places", params),
         }
         length = prompt_length - 1 if c.start_token is None else jnp.zeros_like(prompt_length)

@@ -34,6 +34,8 @@ PARAMETERS: dict[Where, tuple[str | None, ...]] = {
     ("v", "bias"): ("kv_heads",),
     ("o", "kernel"): ("heads", None),
     ("sinks",): ("heads",),
+    ("k_up",): (None, "heads"),
+    ("v_up",): (None, "heads"),
     ("gate", "kernel"): (None, "width"),
     ("gate", "bias"): ("width",),
     ("up", "kernel"): (None, "width"),

@@ -44,6 +44,29 @@ class ExpertsShape:
             )
 
 
+@dataclasses.dataclass(frozen=True)
+class LatentShape:
+    """Latent attention, computed with one key for all heads (DeepSeek-V2, section 2.1.2)."""
+
+    rank: int
+    rotated: int
+    plain: int  # numbers of a query that are not rotated
+    value: int  # of each head
+    query_rank: int  # 0: queries have no latent vector
+
+    def count_weights(self, d_model: int, heads: int) -> int:
+        """Weights of a layer's attention."""
+        query = (self.query_rank or d_model) * heads * (self.plain + self.rotated)
+        down = d_model * (self.query_rank + self.key_width)
+        up = self.rank * heads * (self.plain + self.value)
+        return query + down + up + heads * self.value * d_model
+
+    @property
+    def key_width(self) -> int:
+        """Elements of a token in the cache."""
+        return self.rank + self.rotated
+
+
 def distinct_experts(experts: ArrayLike, chosen: ArrayLike, tokens: ArrayLike) -> np.ndarray:
     """Expected number of experts [...] that `tokens` tokens use: E (1 - (1 - k / E)^n)."""
     all_of_them = count("experts", experts, least=1)
@@ -51,7 +74,7 @@ def distinct_experts(experts: ArrayLike, chosen: ArrayLike, tokens: ArrayLike) -
     return all_of_them * (1.0 - (1.0 - share) ** count("tokens", tokens))
 
 
-SHAPES = ("mixtures", "encoder", "reading", "merged", "layer_widths")
+SHAPES = ("mixtures", "encoder", "reading", "merged", "layer_widths", "latent")
 """Fields of a shape that are no counts."""
 
 
@@ -76,6 +99,7 @@ class TransformerShape:
     """FLOPs and elements moved by an encoder that is no stack of equal layers; None: it is one."""
     merged: bool = False  # one attention of a decoder layer reads its own and the encoder's keys
     projected_width: int | None = None  # that states are projected onto before the output layer
+    latent: LatentShape | None = None  # latent attention; `d_head` is then the width of the key
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -102,6 +126,16 @@ class TransformerShape:
         widths = [keys for _, keys in self.layer_widths]
         kv_heads = self.kv_heads or self.heads
         return sum(widths) / len(widths) if widths else kv_heads * self.d_head
+
+    @property
+    def cached_width(self) -> float:
+        """Elements of a token in the cache of one layer."""
+        return self.latent.key_width if self.latent else 2 * self.kv_width
+
+    @property
+    def cache_weights(self) -> float:
+        """Weights of one layer that make a token's cache."""
+        return self.d_model * self.cached_width
 
     @property
     def output_weights(self) -> int:
@@ -142,6 +176,8 @@ class TransformerShape:
     @property
     def attention_weights(self) -> float:
         """Weights of self-attention of one layer."""
+        if self.latent:
+            return self.latent.count_weights(self.d_model, self.heads)
         return 2 * self.d_model * (self.width + self.kv_width)
 
     @property
@@ -276,8 +312,8 @@ def propagation(shape: TransformerShape) -> Operations:
 
     Schuster et al. (2022), section 3.2.
     """
-    weights = 2 * shape.d_model * shape.kv_width
-    memory = weights + shape.d_model + 2 * shape.kv_width
+    weights = shape.cache_weights
+    memory = weights + shape.d_model + shape.cached_width
     return Operations(np.asarray(2 * weights), np.asarray(memory))
 
 
@@ -315,7 +351,7 @@ def _stack(
     shape: TransformerShape, tokens: np.ndarray, keys: np.ndarray, pairs: np.ndarray
 ) -> Operations:
     """The decoder layers on `tokens`; `pairs` of a query and a key that it may see."""
-    kept = shape.layers * 2 * shape.kv_width * (keys + tokens)
+    kept = shape.layers * shape.cached_width * (keys + tokens)
     return Operations(
         2 * tokens * shape.used_weights + shape.layers * 4 * shape.width * pairs,
         shape.read_weights(tokens) + kept + tokens * shape.activations,

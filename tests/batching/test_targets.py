@@ -23,6 +23,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 ENCODERS = ["t5_v1_1", "bart", "mt5", "m2m_100", "marian_two", "pegasus", "t5gemma", "t5gemma2"]
 DECODERS = [
     "llama", "gemma3_text", "gpt2", "gpt_neox", "mistral", "opt_350m", "qwen3_moe", "qwen3_5_text",
+    "gpt_oss", "deepseek_v3",
 ]  # fmt: skip
 FAST = ("t5_v1_1", "llama")
 NEW = 10

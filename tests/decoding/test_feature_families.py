@@ -35,7 +35,7 @@ from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, train_step
 
 ROTARY = (
-    "cwm", "gemma", "gemma2", "gemma3_text", "glm4_moe", "gpt_neox",
+    "cwm", "deepseek_v2", "deepseek_v3", "gemma", "gemma2", "gemma3_text", "glm4_moe", "gpt_neox",
     "gpt_oss", "llama", "mistral", "mixtral", "olmo2", "phi3", "phi4", "qwen2", "qwen2_moe",
     "qwen3", "qwen3_moe", "smollm3",
     "cohere2", "exaone4", "falcon", "glm", "olmo", "phi",
@@ -46,7 +46,7 @@ ENCODERS = (
 )  # fmt: skip
 OTHER_POSITIONS = ("gpt2", "opt", "opt_350m")
 LIKE_LLAMA = (
-    "glm4_moe", "llama", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+    "deepseek_v2", "deepseek_v3", "glm4_moe", "llama", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
     "olmo2", "phi3", "phi4", "smollm3", "cwm",
 )  # fmt: skip
 """Families whose layers a head for multi-token prediction can have."""

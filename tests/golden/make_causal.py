@@ -81,6 +81,11 @@ DEEPSEEK_EXPERTS = {
     "topk_group": 2, "n_shared_experts": 2, "routed_scaling_factor": 1.5,
     "first_k_dense_replace": 1, "num_hidden_layers": 3,
 }  # fmt: skip
+LATENT = {
+    "kv_lora_rank": 10, "q_lora_rank": 9, "qk_nope_head_dim": 4, "qk_rope_head_dim": 6,
+    "v_head_dim": 7, "num_key_value_heads": 4,
+}  # fmt: skip
+WITHOUT_HEAD_DIM = {name: size for name, size in LLAMA.items() if name != "head_dim"}
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma": ("gemma", {**LLAMA, "num_key_value_heads": 1}),
     "gemma2": ("gemma2", {**GEMMA, "attn_logit_softcapping": 3.0}),
@@ -134,6 +139,16 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "sliding_window": 7, "swiglu_limit": 0.8, "rope_parameters": {
             "rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0, "beta_slow": 1.0,
             "truncate": False, "original_max_position_embeddings": 16, "rope_theta": 500.0,
+        },
+    }),
+    "deepseek_v2": ("deepseek_v2", {
+        **WITHOUT_HEAD_DIM, **DEEPSEEK_EXPERTS, **LATENT, "q_lora_rank": None,
+        "topk_method": "group_limited_greedy",
+    }),
+    "deepseek_v3": ("deepseek_v3", {
+        **WITHOUT_HEAD_DIM, **DEEPSEEK_EXPERTS, **LATENT, "rope_parameters": {
+            "rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0, "beta_slow": 1.0, "mscale": 0.7,
+            "mscale_all_dim": 0.9, "original_max_position_embeddings": 16, "rope_theta": 500.0,
         },
     }),
     "glm4_moe": ("glm4_moe", {

@@ -27,7 +27,7 @@ FAST = ("gpt2", "llama", "gemma3_text", "qwen3_moe")
 SLOW = (
     "mistral", "qwen2", "qwen3", "gemma", "gemma2", "olmo2", "phi3", "phi4", "smollm3", "gpt_neox",
     "gpt2_scaled", "opt", "opt_350m", "mixtral", "cwm", "qwen2_moe", "qwen3_5_text", "glm4_moe",
-    "gpt_oss",
+    "gpt_oss", "deepseek_v2", "deepseek_v3",
     "olmo", "olmo3", "exaone4", "granite", "glm", "glm4", "cohere", "cohere2", "starcoder2",
     "stablelm", "phi", "falcon", "falcon_7b", "ministral", "ministral3", "gemma4_text",
 )  # fmt: skip

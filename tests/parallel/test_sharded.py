@@ -27,7 +27,8 @@ from specjax.hf.huggingface import parse_config
 from specjax.hf.tensors import flat_shapes, open_parameter, tensor_places
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.dflash import DFlash
-from specjax.models.experts import Mixture
+from specjax.models.experts import Groups, Mixture
+from specjax.models.latent_attention import Latent
 from specjax.models.positions import Rope
 from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
@@ -56,6 +57,20 @@ MODELS = {
             **LLAMA | {"family": "qwen2_moe"},
             num_kv_heads=8,
             mixtures=(Mixture(4, 2, 48, shared=24, gated_shared=True),) * 2,
+        )
+    ),
+    "latent": Causal(
+        CausalConfig(
+            **LLAMA | {"family": "deepseek_v3", "d_head": 10, "rope": Rope(4, interleaved=True)},
+            num_kv_heads=1,
+            latent=Latent(rank=6, rotated=4, plain=4, value=4, query_rank=8),
+            query_scale=8**-0.5,
+            mixtures=(
+                None,
+                Mixture(
+                    4, 2, 24, shared=24, scoring="sigmoid", corrected=True, groups=Groups(2, 1, 2)
+                ),
+            ),
         )
     ),
     "six": T5(
@@ -149,7 +164,7 @@ def check_shares(one: dict[str, Any], shares: dict[str, dict[str, float]]) -> No
     for name, ways in (("target", over), ("drafter", one["ways"] or over)):
         heads = ways if kv_heads % ways == 0 else 1
         matrices = re.compile("kernel|embedding|gates|ups|downs")
-        small = re.compile("router|token_gate")
+        small = re.compile("router|token_gate|q_down|kv_down")
         kernels = {
             p: s for p, s in shares[name].items() if matrices.search(p) and not small.search(p)
         }
@@ -178,6 +193,12 @@ def test_the_same_tokens_on_every_mesh(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_mixture_of_experts_gives_the_same_tokens(tmp_path: Path) -> None:
     cases = [case("mixed", 1, 8, 0, BOTH), case("mixed", 2, 4, 1, BOTH[:1])]
+    check(on_eight_devices(tmp_path, cases), cases)
+
+
+@pytest.mark.slow
+def test_latent_attention_gives_the_same_tokens(tmp_path: Path) -> None:
+    cases = [case("latent", 1, 8, 0, BOTH), case("latent", 2, 4, 1, BOTH[:1])]
     check(on_eight_devices(tmp_path, cases), cases)
 
 

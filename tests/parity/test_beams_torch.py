@@ -61,6 +61,8 @@ BRIEF: dict[str, tuple[int, dict[str, Any]]] = {
     "qwen2_moe": (5, TWO_ENDS),
     "glm4_moe": (5, TWO_ENDS),
     "gpt_oss": (5, TWO_ENDS),
+    "deepseek_v2": (5, TWO_ENDS),
+    "deepseek_v3": (5, TWO_ENDS),
     "gpt_neox": (9, TWO_ENDS),
     "opt": (5, TWO_ENDS | {"tie_word_embeddings": False}),
     "opt_350m": (8, TWO_ENDS | {"tie_word_embeddings": False}),

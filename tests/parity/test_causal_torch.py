@@ -52,6 +52,13 @@ DELTA = GOLDEN["DELTA"] | {
     "linear_num_value_heads": 6, "linear_key_head_dim": 10, "linear_value_head_dim": 8,
 }  # fmt: skip
 DEEPSEEK_EXPERTS = GOLDEN["DEEPSEEK_EXPERTS"] | {"moe_intermediate_size": 40}
+LATENT = GOLDEN["LATENT"] | {
+    "kv_lora_rank": 20, "q_lora_rank": 15, "v_head_dim": 12, "num_key_value_heads": 6,
+}  # fmt: skip
+YARN_BY_BOTH = {
+    "rope_type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 0.9,
+    "original_max_position_embeddings": 32, "rope_theta": 10_000.0,
+}  # fmt: skip
 GPT_OSS = WIDE | {
     "intermediate_size": 40, "num_local_experts": 5, "num_experts_per_tok": 3, "swiglu_limit": 1.5,
     "sliding_window": 12, "initializer_range": 0.5,
@@ -218,6 +225,25 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         GPT_OSS
         | {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}
         | {"attention_bias": False, "swiglu_alpha": 0.9, "rope_parameters": {"rope_theta": 300.0}},
+    ),
+    "deepseek_v2": (
+        "deepseek_v2",
+        PHI | DEEPSEEK_EXPERTS | LATENT | {"topk_method": "group_limited_greedy"},
+    ),
+    "deepseek_v2_lite": (
+        "deepseek_v2",
+        PHI
+        | DEEPSEEK_EXPERTS
+        | LATENT
+        | {"q_lora_rank": None, "rope_parameters": YARN_BY_BOTH, "attention_bias": True},
+    ),
+    "deepseek_v3": (
+        "deepseek_v3",
+        PHI | DEEPSEEK_EXPERTS | LATENT | {"rope_parameters": YARN_BY_BOTH},
+    ),
+    "deepseek_v3_halves": (
+        "deepseek_v3",
+        PHI | DEEPSEEK_EXPERTS | LATENT | {"rope_interleave": False, "attention_bias": True},
     ),
     "glm4_moe": (
         "glm4_moe",

@@ -17,6 +17,8 @@ from mutations import (
     BIASES,
     CAUSAL,
     CWM,
+    DEEPSEEK_V2,
+    DEEPSEEK_V3,
     ENDS,
     GEMMA,
     GEMMA1,
@@ -90,6 +92,10 @@ DEEPSEEK_EXPERTS = {
     "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_group": 3,
     "topk_group": 2, "n_shared_experts": 2, "routed_scaling_factor": 1.5,
     "first_k_dense_replace": 0,
+}  # fmt: skip
+LATENT = {
+    "kv_lora_rank": 10, "q_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 6,
+    "v_head_dim": 6, "num_key_value_heads": 2,
 }  # fmt: skip
 SMALL_STACK = {
     "vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
@@ -228,6 +234,16 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     ),
     "mixtral": ("mixtral", LLAMA | {"num_local_experts": 4}, MIXTRAL + ENDS[:-1]),
     "qwen3_moe": ("qwen3_moe", LLAMA | SMALL_EXPERTS, QWEN_MOE + ENDS[:-1]),
+    "deepseek_v2": (
+        "deepseek_v2",
+        WITHOUT_HEAD_DIM | DEEPSEEK_EXPERTS | LATENT | {"topk_method": "group_limited_greedy"},
+        DEEPSEEK_V2 + ENDS[:-1],
+    ),
+    "deepseek_v3": (
+        "deepseek_v3",
+        WITHOUT_HEAD_DIM | DEEPSEEK_EXPERTS | LATENT,
+        DEEPSEEK_V3 + ENDS[:-1],
+    ),
     "gpt_oss": (
         "gpt_oss",
         LLAMA | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 6},

@@ -74,7 +74,18 @@ def torch_logits(target, head) -> list[np.ndarray]:
         return [target.lm_head(x).numpy() for x in (first, torch.cat(second, dim=1))]
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "qwen3_moe", "phi3"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "llama",
+        "qwen2",
+        "qwen3",
+        "qwen3_moe",
+        "phi3",
+        "glm4_moe",
+        "deepseek_v3",
+    ],
+)
 def test_two_steps_of_a_head_have_the_logits_of_transformers(family: str, tmp_path: Path) -> None:
     model = built(family, 3).eval()
     save(family, model, tmp_path / "target")

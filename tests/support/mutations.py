@@ -477,6 +477,37 @@ GLM4_MOE: list[Mutation] = [
     *each("head_dim", GONE, 4),
     *each("num_key_value_heads", 1, 3),
 ]
+LATENT: list[Mutation] = [
+    *DEEPSEEK_EXPERTS,
+    *each("kv_lora_rank", 12, 0, None, GONE),
+    *each("q_lora_rank", 12, None, 0, GONE),
+    *each("qk_nope_head_dim", 8, 0, GONE),
+    *each("qk_rope_head_dim", 4, 5, 0, GONE),
+    *each("v_head_dim", 8, 0, None, GONE),
+    *each("num_key_value_heads", 1, None, GONE),
+    *each("head_dim", 4, 6, 8),
+    Mutation({"head_dim": None}, fails_there="there null is no word for the default"),
+    *each("attention_bias", True, None),
+    *each("rope_parameters", YARN, YARN | {"mscale": 0.5, "mscale_all_dim": 0.8}),
+    *each("rope_parameters", YARN | {"mscale": 0.5}, YARN | {"mscale_all_dim": 0.8}),
+    *each("rope_scaling", YARN | {"mscale_all_dim": 1.0}, rope_parameters=GONE),
+    *each("rope_scaling", {"rope_type": "linear", "factor": 2.0, "mscale_all_dim": 1.0}),
+    *each("rope_theta", 500.0, rope_parameters=GONE),
+    *each("mlp_bias", True, False),
+]
+DEEPSEEK_V2: list[Mutation] = [
+    *LATENT,
+    *each("topk_method", "greedy", "noaux_tc", None, GONE),
+    *each("n_group", None, GONE, topk_method="greedy"),
+    *each("topk_group", None, topk_method="greedy"),
+]
+DEEPSEEK_V3: list[Mutation] = [
+    *LATENT,
+    *each("rope_interleave", False, None, GONE),
+    *each("num_mtp_layers", 0, 3),
+    *each("topk_method", "noaux_tc"),
+    *each("scoring_func", "sigmoid"),
+]
 GPT_OSS: list[Mutation] = [
     *each("num_experts_per_tok", 1, 4, 0, 5, GONE),
     *each("num_local_experts", 0, None, "4"),

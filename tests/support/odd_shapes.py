@@ -22,6 +22,7 @@ COUNTS = {
     "olmo": 3, "olmo3": 4, "exaone4": 4, "granite": 3, "glm": 3, "glm4": 3, "cohere": 3,
     "cohere2": 4, "starcoder2": 3, "stablelm": 4, "phi": 3,
     "falcon": 6, "ministral": 3, "ministral3": 3, "gemma4_text": 5,
+    "deepseek_v2": 5, "deepseek_v3": 5,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -588,6 +589,34 @@ def _deepseek_experts(draw: _Choice) -> dict[str, Any]:
     }
 
 
+def _latent(draw: _Choice) -> dict[str, Any]:
+    shape = _headed(draw) | _deepseek_experts(draw)
+    del shape["head_dim"]
+    heads = shape["num_attention_heads"]
+    return shape | {
+        "hidden_size": 4 * heads,
+        "num_key_value_heads": heads,
+        "kv_lora_rank": draw.of(2, 6, 14),
+        "q_lora_rank": draw.of(None, 3, 8),
+        "qk_nope_head_dim": draw.of(2, 4, 10),
+        "qk_rope_head_dim": draw.of(2, 4, 8),
+        "v_head_dim": draw.of(1, 5, 12),
+        "attention_bias": draw.chance(),
+    }
+
+
+def _deepseek_v2(draw: _Choice) -> dict[str, Any]:
+    shape = _latent(draw) | {"topk_method": draw.of("greedy", "group_limited_greedy")}
+    return shape | {"norm_topk_prob": False}
+
+
+def _deepseek_v3(draw: _Choice) -> dict[str, Any]:
+    scaling = {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 16}
+    scaling |= {"rope_theta": 500.0, "mscale": 1.0, "mscale_all_dim": draw.of(0.0, 0.8, 1.0)}
+    shape = _latent(draw) | {"rope_interleave": draw.chance()}
+    return shape | ({"rope_parameters": scaling} if draw.chance() else {})
+
+
 def _glm4_moe(draw: _Choice) -> dict[str, Any]:
     shape = _headed(draw) | _deepseek_experts(draw)
     width, heads = shape["head_dim"], shape["num_attention_heads"]
@@ -616,4 +645,5 @@ _MAKERS = {
     "cohere2": lambda draw: _mixed_windows(draw, _cohere2(draw)), "phi": _phi,
     "falcon": _falcon, "ministral": _ministral, "ministral3": _ministral3,
     "gemma4_text": _gemma4,
+    "deepseek_v2": _deepseek_v2, "deepseek_v3": _deepseek_v3,
 }  # fmt: skip

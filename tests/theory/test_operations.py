@@ -10,6 +10,7 @@ import pytest
 from specjax.metrics.operations import transformer_shape
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
+from specjax.models.latent_attention import Latent
 from specjax.models.positions import Rope
 from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
@@ -74,6 +75,31 @@ def test_grouped_query_programs_have_the_counted_operations(mixture):
     _, _, extend_args = abstract(model, prompt=16, capacity=64, tokens=1)
     counted = decoder_call(s, 1, 63).flops
     assert xla_flops(model.extend, *extend_args) == pytest.approx(counted, rel=ELEMENTWISE)
+
+
+@pytest.mark.parametrize("query_rank", [None, 48])
+def test_latent_attention_has_the_counted_operations(query_rank):
+    latent = Latent(rank=96, rotated=32, plain=48, value=40, query_rank=query_rank)
+    model = Causal(
+        CausalConfig(
+            family="deepseek_v3", vocab_size=1000, d_model=256, d_ff=512, num_layers=2,
+            num_heads=4, num_kv_heads=1, d_head=latent.key_width, max_positions=128,
+            rope=Rope(32), latent=latent,
+        )
+    )  # fmt: skip
+    shape = transformer_shape(model)
+    assert shape.cached_width == 96 + 32
+    _, _, extend_args = abstract(model, prompt=16, capacity=64, tokens=1)
+    counted = decoder_call(shape, 1, 63).flops
+    assert xla_flops(model.extend, *extend_args) == pytest.approx(counted, rel=ELEMENTWISE)
+    cache = jax.eval_shape(
+        lambda: (
+            model.start(
+                model.init(jax.random.key(0)), jnp.zeros((3, 16), jnp.int32), jnp.full(3, 16), 64
+            )[0].data
+        )
+    )
+    assert sum(leaf.size for leaf in jax.tree.leaves(cache)) == 3 * 2 * 64 * shape.cached_width
 
 
 def test_projected_embeddings_have_the_counted_operations():

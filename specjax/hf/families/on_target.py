@@ -185,6 +185,10 @@ class OnLlama(OnTargetFamily):
         if rope.kind == "longrope" and rope.width < target.config.d_head:
             # Drafters rotate whole heads, for whose waves the target has too few factors.
             words["rope_scaling"] = None
+        if latent := target.config.latent:
+            # Llama's layers have keys of each head, which the target expands from latent vectors.
+            words["head_dim"] = latent.plain + latent.rotated
+            words["num_key_value_heads"] = target.config.num_heads
         return words
 
 

@@ -285,12 +285,16 @@ def _yarn(rope: Rope, values: Mapping[str, Any], original: int, longest: int) ->
 def _yarn_attention(factor: float, values: Mapping[str, Any]) -> float:
     """The temperature of YaRN's attention (Peng et al. 2023, section 3.4), as DeepSeek has it."""
 
-    def compute_scale(scale: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
-
     if values["mscale"] and values["mscale_all_dim"]:
-        return compute_scale(values["mscale"]) / compute_scale(values["mscale_all_dim"])
-    return compute_scale(1.0)
+        both = values["mscale"], values["mscale_all_dim"]
+        one, all_dim = (compute_yarn_scale(factor, scale) for scale in both)
+        return one / all_dim
+    return compute_yarn_scale(factor, 1.0)
+
+
+def compute_yarn_scale(factor: float, scale: float) -> float:
+    """The factor of queries and keys, weighted by `scale`; 0 leaves it out."""
+    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
 
 
 def _proportional(rope: Rope, values: Mapping[str, Any], original: int, longest: int) -> Rope:

@@ -17,6 +17,14 @@ import specjax
 from specjax.models.target_shapes import complete_params
 from specjax.runtime.errors import UserError
 
+MIXTURE = {
+    "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_group": 2,
+    "topk_group": 1, "n_shared_experts": 1, "first_k_dense_replace": 1,
+}  # fmt: skip
+LATENT = {
+    "kv_lora_rank": 10, "q_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 8,
+    "v_head_dim": 6, "num_key_value_heads": 4,
+}  # fmt: skip
 PROMPTS = [[3, 4, 5, 6], [7, 8], [9, 10, 11, 12, 13, 14, 15]]
 
 
@@ -86,6 +94,22 @@ def test_drafts_of_a_head_change_no_greedy_token(strategy: dict) -> None:
     drafted = tokens_of(specjax.strategy(drafter="eagle", **strategy))
     for one, other in zip(drafted, tokens_of(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["deepseek_v3", "glm4_moe"])
+def test_heads_in_mixtures_change_no_greedy_token(family: str, tmp_path: Path) -> None:
+    """Of one checkpoint, with experts and the target's attention in the head's layer."""
+    fields = MIXTURE if family == "glm4_moe" else MIXTURE | LATENT
+    target, head = write_pair(tmp_path, model_type=family, num_nextn_predict_layers=1, **fields)
+    both = embed_head(target, head, "deepseek")
+    model, drafter = specjax.load(both), specjax.load(f"{both}#mtp")
+    plain = specjax.Generator(model, max_new_tokens=24)(PROMPTS).tokens
+    for shape in ({"length": 3}, {"widths": [2, 2]}):
+        strategy = specjax.strategy(drafter="eagle", **shape)
+        drafts = specjax.Generator(model, {"drafter": drafter}, strategy, max_new_tokens=24)
+        for one, other in zip(drafts(PROMPTS).tokens, plain, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_the_order_of_what_is_joined_changes_what_is_drafted() -> None:
