@@ -39,6 +39,7 @@ from specjax.models.prefill import read_in_chunks
 from specjax.models.recurrent_caches import (
     Entries,
     LayerCache,
+    LayerKeysValues,
     make_empty_recurrent_cache,
     make_prompt_recurrent_cache,
 )
@@ -130,7 +131,7 @@ class CausalModule(nn.Module):
 
     def run(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
-    ) -> tuple[list[jax.Array], list[KeysValues | Entries]]:
+    ) -> tuple[list[jax.Array], list[LayerKeysValues | Entries]]:
         """Runs whole rows [B, T] of `length` [B]; returns states, keys and values by layer.
 
         Padding follows the tokens, where the causal mask hides it.
@@ -157,7 +158,7 @@ class CausalModule(nn.Module):
 
     def read(
         self, tokens: jax.Array, length: jax.Array, features: tuple[int, ...]
-    ) -> tuple[list[KeysValues | Entries], jax.Array, tuple[jax.Array, ...]]:
+    ) -> tuple[list[LayerKeysValues | Entries], jax.Array, tuple[jax.Array, ...]]:
         """Reads prompts [B, T]; returns keys and values, embeddings [B, D], and `features`."""
         states, made = self.run(tokens, length)
         last = jnp.take_along_axis(states[-1], (length - 1)[:, None, None], axis=1)[:, 0]

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32
 
-from specjax.models.caches import KeysValues, compute_cache_size, fill, list_ring_slots, write
+from specjax.models.caches import compute_cache_size, fill, list_ring_slots, write
 from specjax.models.recurrence import (
     State,
     Updates,
@@ -57,7 +57,10 @@ class RecurrentCache(struct.PyTreeNode):
         return self.entries.keys.shape[2]
 
 
-LayerCache = KeysValues | RecurrentCache
+LayerKeysValues = tuple[Float[Array, "B _ _ _"], Float[Array, "B _ _ _"]]
+"""Keys and values of one of several layers, whose heads may differ."""
+
+LayerCache = LayerKeysValues | RecurrentCache
 """The cache of a layer with attention, or of a recurrent one."""
 
 

@@ -17,8 +17,9 @@ import pytest
 from specjax.models import attention, causal, prefill
 from specjax.models.base import Cache
 from specjax.models.causal import Causal, CausalConfig
+from specjax.models.causal_layers import Heads
 from specjax.models.experts import Mixture
-from specjax.models.positions import Rope
+from specjax.models.positions import Rope, Temperature
 from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.models.t5gemma import Stack, T5Gemma, T5GemmaConfig
@@ -56,6 +57,13 @@ MODELS = {
             CAUSAL, rope=Rope(8), ropes=(Rope(8, theta=50.0), None), windows=(6, 0),
             unit_offset=True, post_norm=True, wide_qk_norm=True, query_scale=0.9,
             attention_cap=1.5, logit_cap=3.0, embedding_scale=4.0,
+        )
+    ),
+    "unlike": Causal(
+        dataclasses.replace(
+            CAUSAL, rope=Rope(4, interleaved=True), windows=(6, 0), qk_norm=True, value_norm=True,
+            heads=(Heads(2, 8), Heads(1, 12, values_are_keys=True)), layer_scale=True,
+            temperature=Temperature(0.5, 4), residual_scale=0.7,
         )
     ),
     "t5": T5(
@@ -172,7 +180,7 @@ def teach(name: str, params: Any, tokens: jax.Array) -> jax.Array:
     "name",
     [
         "sliding",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("learned", "capped", "t5")),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("learned", "capped", "unlike", "t5")),
         *GEMMAS,
     ],
 )
@@ -194,7 +202,14 @@ def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
         cache = cache.replace(length=cache.length - (fed > 2))
 
 
-@pytest.mark.parametrize("name", ["sliding", pytest.param("t5", marks=pytest.mark.slow), *GEMMAS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sliding",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("unlike", "t5")),
+        *GEMMAS,
+    ],
+)
 def test_a_tree_over_a_long_cache_gives_the_logits_of_its_paths(name: str) -> None:
     """Two children of one token: each as if the other were not there."""
     cache, tokens = started(name)[0], texts(3, 2)

@@ -62,6 +62,7 @@ class Gemma4Text(Decoder[CausalConfig]):
         global_head_dim=size(512),
         num_global_key_value_heads=size(None),
         per_layer_config=raw(),
+        rope_scaling=only(None, "rope_parameters has both rotations"),
         hidden_size_per_layer_input=_zero(256, "embeddings of their own"),
         num_kv_shared_layers=_zero(0, "keys and values of others"),
         enable_moe_block=only(False, "experts beside a feed-forward are not supported"),
@@ -96,8 +97,7 @@ class Gemma4Text(Decoder[CausalConfig]):
         kinds, rotations = fields["layer_types"], fields["rope_parameters"]
         if isinstance(kinds, list) and kinds:
             fields = fields | {"layer_types": [*kinds[:-1], FULL]}  # as transformers does
-        plain = {"rope_parameters": None, "rope_scaling": None}
-        attributes = super().from_fields(fields | plain, hf)
+        attributes = super().from_fields(fields | {"rope_parameters": None}, hf)
         windows = attributes["windows"] or (0,) * fields["num_hidden_layers"]
         rotations = UNSAID if rotations is None else rotations
         heads = _read_heads(fields, windows)
@@ -195,9 +195,8 @@ def _read_rotations(
                 f"rope_parameters is {format_value(rotations)}; it must hold an object with"
                 f" rope_theta for {kind!r}"
             )
-        plain = {**fields, "rope_parameters": written, "rope_scaling": None}
         with part(kind):
-            rope = rotary.rope_from_hf(plain, one.width)
+            rope = rotary.rope_from_hf({**fields, "rope_parameters": written}, one.width)
         if rope.kind not in ("default", "proportional"):
             raise ValueError(
                 f"rope_type of {kind!r} is {rope.kind!r}; it must be 'default' or 'proportional'"
