@@ -23,8 +23,8 @@ from specjax.runtime.errors import UserError
 BLOCK = 32
 """Numbers that share a scale."""
 
-BIAS = 127
-"""Of the stored powers of two; 255 is no number."""
+BIAS, NAN = 127, 255
+"""What is added to stored powers of two, and the power that is no number."""
 
 WEIGHTS = WeightFormat(MXFP4, BLOCK)
 
@@ -65,8 +65,9 @@ def read_kernel(
         codes = np.stack([pairs & 0xF, pairs >> 4], axis=-1).reshape(outputs, inputs)
         numbers[expert] = codes.view(ml_dtypes.float4_e2m1fn).T
         powers[expert] = scales[expert : expert + 1][0, own].T
-    factors = np.ldexp(np.float32(1.0), powers.astype(np.int32) - BIAS).astype(dtype)
-    if np.any(powers == 2 * BIAS + 1) or not is_finite(factors):
+    exponents = np.where(powers == NAN, BIAS, powers).astype(np.int32) - BIAS
+    factors = np.ldexp(np.float32(1.0), exponents).astype(dtype)
+    if np.any(powers == NAN) or not is_finite(factors):
         raise UserError(f"tensor {parts['scales']!r} has scales that are not finite in {dtype}")
     return make_mxfp4_kernel(numbers, factors)
 

@@ -532,9 +532,23 @@ FAULTS = (
     Fault(
         "scores are capped together with their mask",
         "models/layers.py",
-        "weights = jax.nn.softmax(soft_cap(scores, softcap) + bias, axis=-1)",
-        "weights = jax.nn.softmax(soft_cap(scores + bias, softcap), axis=-1)",
+        "scores = soft_cap(scores, softcap) + bias\n    weights",
+        "scores = soft_cap(scores + bias, softcap)\n    weights",
         "tests/models/test_layers.py",
+    ),
+    Fault(
+        "the sinks of all heads count as zero",
+        "models/layers.py",
+        "jax.nn.sigmoid(largest - sinks)",
+        "jax.nn.sigmoid(largest)",
+        "tests/models/test_long_prompts.py -k sinks",
+    ),
+    Fault(
+        "the correction of a router's selection changes the weights",
+        "models/experts.py",
+        "jnp.take_along_axis(scores, chosen, axis=-1)",
+        "jnp.take_along_axis(ranked, chosen, axis=-1)",
+        "tests/models/test_experts.py -k correction",
     ),
     Fault(
         "the windows of T5Gemma's encoder are one key too narrow",
@@ -1075,8 +1089,8 @@ FAULTS = (
     Fault(
         "int4 counted as a byte",
         "models/quantized_weights.py",
-        "bits = 4 if array.dtype == jnp.int4 else",
-        "bits = 8 if array.dtype == jnp.int4 else",
+        "bits = 4 if four else",
+        "bits = 8 if four else",
         "tests/models/test_quantized_weights.py -k are_planned",
     ),
     Fault(
