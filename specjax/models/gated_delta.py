@@ -172,7 +172,7 @@ class GatedDeltaNet(nn.Module):
         visible: jax.Array | None,
     ) -> tuple[jax.Array, Entries]:
         """Runs the last nodes of a tree, or a short chain, at slots from `start` [B]."""
-        fed = given.inputs.shape[1]
+        fed, is_chain = given.inputs.shape[1], visible is None
         if visible is None:
             visible = jnp.broadcast_to(jnp.tril(jnp.ones((fed, fed), bool)), (len(start), fed, fed))
         first = start - (visible.shape[2] - fed)
@@ -181,8 +181,12 @@ class GatedDeltaNet(nn.Module):
         # The first slots of a beam search's tree may be before the text.
         visible &= (first[:, None] + jnp.arange(visible.shape[2]) >= 0)[:, None]
         before = take_inputs(own, first, self.shape.reach)
-        nodes = jnp.concatenate([earlier.inputs[:, 0], given.inputs], axis=1)
-        inputs = self.make_inputs(convolve_tree(before, nodes, self._get_taps(), visible), given)
+        if is_chain:
+            convolved = convolve_chain(before, given.inputs, self._get_taps())
+        else:
+            nodes = jnp.concatenate([earlier.inputs[:, 0], given.inputs], axis=1)
+            convolved = convolve_tree(before, nodes, self._get_taps(), visible)
+        inputs = self.make_inputs(convolved, given)
 
         def read(vectors: jax.Array) -> jax.Array:
             return read_cache(own, first, vectors)
