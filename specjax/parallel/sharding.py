@@ -47,13 +47,21 @@ PARAMETERS: dict[Where, tuple[str | None, ...]] = {
     ("ff", "downs"): (None, "expert_width", None),
     ("ff", "gate_biases"): (None, "expert_width"),
     ("ff", "up_biases"): (None, "expert_width"),
+    ("attention", "gate", "kernel"): (None, "heads"),
+    ("attention", "gate", "bias"): ("heads",),
+    ("recurrent", "q", "kernel"): (None, "key_heads"),
+    ("recurrent", "k", "kernel"): (None, "key_heads"),
+    ("recurrent", "v", "kernel"): (None, "value_heads"),
+    ("recurrent", "gate", "kernel"): (None, "value_heads"),
+    ("recurrent", "o", "kernel"): ("value_heads", None),
 }
 """Logical axes of parameters by the end of their path; all others are replicated."""
 
 
 def logical_axes(where: Where) -> tuple[str | None, ...]:
     """The logical axes of a parameter."""
-    return PARAMETERS.get(where[-2:]) or PARAMETERS.get(where[-1:]) or ()
+    ends = (where[-count:] for count in (3, 2, 1))
+    return next((PARAMETERS[end] for end in ends if end in PARAMETERS), ())
 
 
 STACKS = ("encoder", "decoder")
@@ -74,6 +82,11 @@ def units(model: LanguageModel, where: Where) -> dict[str, int]:
     heads = math.gcd(shape.num_heads, getattr(shape, "encoder_heads", 0))
     mixtures = [mixture for mixture in getattr(config, "mixtures", ()) if mixture]
     experts = {"expert_width": math.gcd(*(mixture.d_ff for mixture in mixtures))}
+    recurrences = [recurrence for recurrence in getattr(config, "recurrences", ()) if recurrence]
+    recurrent = {
+        "key_heads": math.gcd(*(recurrence.key_heads for recurrence in recurrences)),
+        "value_heads": math.gcd(*(recurrence.value_heads for recurrence in recurrences)),
+    }
     shared = (mixture.shared for mixture in mixtures)
     return {
         # The output layer of a feature drafter may have fewer ids than its embedding, and Marian's
@@ -90,6 +103,7 @@ def units(model: LanguageModel, where: Where) -> dict[str, int]:
         ),
         "width": math.gcd(shape.d_ff, getattr(shape, "encoder_ff", 0), *shared),
         **(experts if mixtures else {}),
+        **(recurrent if recurrences else {}),
     }
 
 

@@ -28,6 +28,7 @@ from specjax.hf.tensors import flat_shapes, open_parameter, tensor_places
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.dflash import DFlash
 from specjax.models.experts import Groups, Mixture
+from specjax.models.gated_delta import GatedDelta
 from specjax.models.latent_attention import Latent
 from specjax.models.positions import Rope
 from specjax.models.shapes import get_parameter_shapes
@@ -43,6 +44,10 @@ LLAMA = {
     "family": "llama", "vocab_size": 64, "d_model": 32, "d_ff": 48, "num_layers": 2,
     "num_heads": 8, "d_head": 4, "max_positions": 64, "rope": Rope(4), "eos": (1,),
 }  # fmt: skip
+HYBRID = CausalConfig(
+    **LLAMA | {"family": "qwen3_5_text", "num_layers": 2}, num_kv_heads=2, qk_norm=True,
+    recurrences=(GatedDelta(4, 8, 4, 8), None), gated_attention=True, unit_offset=True,
+)  # fmt: skip
 MODELS = {
     "t5": T5(
         T5Config(
@@ -73,6 +78,7 @@ MODELS = {
             ),
         )
     ),
+    "hybrid": Causal(HYBRID),
     "six": T5(
         T5Config(
             vocab_size=64, d_model=24, d_kv=4, d_ff=48, num_heads=6, num_layers=1,
@@ -203,6 +209,16 @@ def test_latent_attention_gives_the_same_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_recurrent_layers_give_the_same_tokens(tmp_path: Path) -> None:
+    cases = [case("hybrid", 1, 8, 0, BOTH), case("hybrid", 2, 4, 1, BOTH[:1])]
+    found = on_eight_devices(tmp_path, cases)
+    for one, tokens, shares in zip(cases, found["tokens"], found["shares"], strict=True):
+        assert tokens == {name: found["alone"]["hybrid"][name] for name in one["strategies"]}
+        gate = shares["target"]["['layers_0']['recurrent']['gate']['kernel']"]
+        assert gate == 1 / one["mesh"]["model"]
+
+
+@pytest.mark.slow
 def test_stacks_of_two_sizes_give_the_same_tokens(tmp_path: Path) -> None:
     cases = [case("t5gemma", 1, 8, 1, BOTH), case("t5gemma", 2, 4, 2, BOTH[:1])]
     check(on_eight_devices(tmp_path, cases), cases)
@@ -288,7 +304,12 @@ MIXED = CausalConfig(
 
 @pytest.mark.parametrize(
     "model",
-    [MODELS["t5"], MODELS["llama"], *map(Causal, (GPT2, PHI3, NEOX, MIXED, OPT_350M, GEMMA))],
+    [
+        MODELS["t5"],
+        MODELS["llama"],
+        *map(Causal, (GPT2, PHI3, NEOX, MIXED, OPT_350M, GEMMA)),
+        pytest.param(MODELS["hybrid"], marks=pytest.mark.slow),
+    ],
 )
 def test_a_block_is_what_the_whole_tensor_has_there(model: Any, tmp_path: Path) -> None:
     """Sharded loading reads blocks; transposed tensors by their other axis, fused ones in part."""
@@ -336,6 +357,15 @@ def test_experts_are_split_by_their_widths() -> None:
     assert parameter_spec(shared, MODELS["mixed"], 8) == P(None, "model")
     assert parameter_spec(shared, MODELS["mixed"], 16) == P(None, None)
     assert parameter_spec(("layers_1", "ff", "router", "logits", "kernel"), Causal(MIXED), 4) == P()
+
+
+def test_recurrent_layers_are_split_by_their_own_heads() -> None:
+    model, layer = MODELS["hybrid"], ("layers_0", "recurrent")
+    assert parameter_spec((*layer, "q", "kernel"), model, 4) == P(None, "model")
+    assert parameter_spec((*layer, "q", "kernel"), model, 8) == P(None, None)
+    assert parameter_spec((*layer, "gate", "kernel"), model, 8) == P(None, "model")
+    assert parameter_spec((*layer, "o", "kernel"), model, 8) == P("model", None)
+    assert parameter_spec(("layers_1", "attention", "gate", "kernel"), model, 8) == P(None, "model")
 
 
 @pytest.mark.parametrize(
