@@ -15,6 +15,7 @@ from scripted import chi_square, counted, sequence_distribution
 
 import specjax
 from specjax.contracts.rows import Caches
+from specjax.decoding.loop import generate
 from specjax.decoding.state import State
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.copying import PromptLookup
@@ -223,3 +224,20 @@ def test_refilled_rows_have_the_tokens_of_one_batch(name: str) -> None:
     lengths = draw.permutation(np.arange(1, 80, 7))
     prompts = [draw.integers(2, V, length).tolist() for length in lengths]
     assert generator(prompts, batch_size=3).tokens == generator(prompts).tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["neural", "suffix", "cascade"])
+def test_half_precision_with_invariant_calls_has_the_tokens_without_drafts(name: str) -> None:
+    """States are float32 and differ in rounding by round; no token depends on it here."""
+    models = tuple(
+        (key, Causal(dataclasses.replace(model.config, dtype=jnp.bfloat16)))
+        for key, model in MODELS
+    )
+
+    def decode(strategy: Strategy) -> list[list[int]]:
+        made = strategy.decoder(models, 60, invariant=8)
+        params = {key: weights()[key] for key in made.inputs}
+        return texts(generate(made, params, *inputs(PROMPTS, 60), strategy.options()))
+
+    assert decode(STRATEGIES[name]) == decode(autoregressive())
