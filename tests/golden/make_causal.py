@@ -130,6 +130,12 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "shared_expert_intermediate_size": 20, "mlp_only_layers": [1], "num_hidden_layers": 3,
         "use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2,
     }),
+    "qwen3_next": ("qwen3_next", {
+        **LLAMA, **DELTA, "head_dim": 8, "full_attention_interval": 2, "linear_key_head_dim": 8,
+        "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5},
+        "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+        "shared_expert_intermediate_size": 20, "num_hidden_layers": 3, "mlp_only_layers": [1],
+    }),
     "qwen3_5_text": ("qwen3_5_text", {
         **LLAMA, **DELTA, "num_hidden_layers": 3, "head_dim": 8, "full_attention_interval": 2,
         "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5},
@@ -207,6 +213,8 @@ def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
             weight.uniform_(-2.0 - offset, 2.0 - offset, generator=generator)
         elif "linear_attn.norm" in name:
             weight.uniform_(0.5, 1.5, generator=generator)
+        elif name.endswith("A_log"):  # states are forgotten in a few tokens or in many
+            weight.uniform_(-4.0, 1.0, generator=generator)
         elif "norm" in name or ".ln_" in name:
             weight.uniform_(0.5 - offset, 1.5 - offset, generator=generator)
         elif name.endswith("bias"):

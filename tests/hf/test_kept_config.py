@@ -21,7 +21,8 @@ UNDECLARED = {"unk_token_id": 3, "transformers.js_config": {"dtype": "q8", "kv":
 NAMED = UNDECLARED | {"_name_or_path": "owner/name", "transformers_version": "4.40.0"}
 READ = (
     "bart", "eagle3", "eagle3_speculators", "gemma3_text", "gpt2", "llama", "m2m_100", "marian_two",
-    "mt5", "opt", "phi4", "qwen3_moe", "smollm3", "t5_v1_0", "t5gemma", "t5gemma2", "whisper",
+    "mt5", "opt", "phi4", "qwen3_5_text", "qwen3_moe", "smollm3", "t5_v1_0", "t5gemma", "t5gemma2",
+    "whisper",
 )  # fmt: skip
 
 

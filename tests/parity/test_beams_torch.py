@@ -63,6 +63,8 @@ BRIEF: dict[str, tuple[int, dict[str, Any]]] = {
     "gpt_oss": (5, TWO_ENDS),
     "deepseek_v2": (5, TWO_ENDS),
     "deepseek_v3": (5, TWO_ENDS),
+    "qwen3_5_text": (5, TWO_ENDS),
+    "qwen3_next": (5, TWO_ENDS),
     "gpt_neox": (9, TWO_ENDS),
     "opt": (5, TWO_ENDS | {"tie_word_embeddings": False}),
     "opt_350m": (8, TWO_ENDS | {"tie_word_embeddings": False}),

@@ -203,6 +203,13 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"shared_expert_intermediate_size": 28, "norm_topk_prob": True}
         | {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 2},
     ),
+    "qwen3_next": (
+        "qwen3_next",
+        QWEN_MOE
+        | DELTA
+        | {"full_attention_interval": 2, "shared_expert_intermediate_size": 20}
+        | {"rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.6}},
+    ),
     "qwen3_5_text": (
         "qwen3_5_text",
         WIDE | DELTA | {"full_attention_interval": 2, "rope_parameters": {"rope_theta": 100.0}},

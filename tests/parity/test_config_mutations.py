@@ -28,6 +28,7 @@ from mutations import (
     GPT2,
     GPT_NEOX,
     GPT_OSS,
+    HYBRID,
     MIXTRAL,
     OPT,
     PHI3,
@@ -84,6 +85,11 @@ SMALL_NEOX = {
 SMALL_OPT = {
     "vocab_size": VOCABULARY, "hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 2,
     "num_attention_heads": 2, "max_position_embeddings": 64, **SPECIAL,
+}  # fmt: skip
+DELTA = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6,
+    "linear_value_head_dim": 5, "layer_types": ["linear_attention", "full_attention"],
+    "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5},
 }  # fmt: skip
 SMALL_EXPERTS = {
     "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "mlp_only_layers": [1],
@@ -254,6 +260,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         "qwen2_moe",
         LLAMA | SMALL_EXPERTS | {"shared_expert_intermediate_size": 20, "mlp_only_layers": []},
         QWEN2_MOE + ENDS[:-1],
+    ),
+    "qwen3_5_text": ("qwen3_5_text", LLAMA | DELTA, HYBRID + ENDS[:-1]),
+    "qwen3_next": (
+        "qwen3_next",
+        LLAMA | DELTA | SMALL_EXPERTS | {"shared_expert_intermediate_size": 20},
+        HYBRID[:10]
+        + each("num_experts_per_tok", 1, 4, 0, 5, GONE)
+        + each("norm_topk_prob", True, False, GONE)
+        + each("shared_expert_intermediate_size", 16, 0, GONE, None)
+        + each("decoder_sparse_step", 1, 2, 3, 0)
+        + each("mlp_only_layers", [], [0], [0, 1], None)
+        + each("intermediate_size", 24),
     ),
     "llama": ("llama", LLAMA, CAUSAL + BIASES + ROPE + ALL + each("sliding_window", 4, None)),
     "llama3": (

@@ -529,6 +529,29 @@ GPT_OSS: list[Mutation] = [
     *each("output_router_logits", True),
     *each("rms_norm_eps", 0.1, GONE),
 ]
+RECURRENT, FULL = "linear_attention", "full_attention"
+HYBRID: list[Mutation] = [
+    *each("linear_num_key_heads", 1, 4, 3, 0, GONE, None),
+    *each("linear_num_value_heads", 2, 8, 3, GONE, "4"),
+    *each("linear_key_head_dim", 8, 0, GONE),
+    *each("linear_value_head_dim", 8, 0, GONE, None),
+    *each("linear_conv_kernel_dim", 3, 1, GONE),
+    *each("layer_types", [FULL, RECURRENT], [FULL, FULL], [RECURRENT], SLIDING, "x", GONE, None),
+    *each("full_attention_interval", 1, 2, 3, 0, None),
+    *each("full_attention_interval", 1, 2, 3, 0, None, layer_types=GONE),
+    *each("partial_rotary_factor", 0.5, 1.0, 0, GONE, None, "0.5"),
+    *each("partial_rotary_factor", 0.5, 1.0, 0, 1.5, rope_parameters=GONE),
+    *each("rope_parameters", *({"partial_rotary_factor": share} for share in (0.5, 1, 0, None))),
+    *each("rope_parameters", {"mrope_section": [2, 1, 1], "mrope_interleaved": True}),
+    *each("rope_parameters", GONE, None, {}, [1]),
+    *each("attention_bias", True, False, None),
+    *each("hidden_act", "gelu", "no_such"),
+    *each("rms_norm_eps", 0.1, GONE),
+    *each("head_dim", 4, GONE, None),
+    *each("num_key_value_heads", 1, GONE),
+    *each("sliding_window", 4),
+    *each("attn_output_gate", False),
+]
 QWEN2_MOE: list[Mutation] = [
     *each("num_experts_per_tok", 1, 4, 0, 5, GONE),
     *each("norm_topk_prob", True, False, GONE, None),

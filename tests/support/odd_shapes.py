@@ -23,6 +23,7 @@ COUNTS = {
     "cohere2": 4, "starcoder2": 3, "stablelm": 4, "phi": 3,
     "falcon": 6, "ministral": 3, "ministral3": 3, "gemma4_text": 5,
     "deepseek_v2": 5, "deepseek_v3": 5,
+    "qwen3_5_text": 6, "qwen3_next": 4,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -633,6 +634,38 @@ def _glm4_moe(draw: _Choice) -> dict[str, Any]:
     }
 
 
+def _hybrid(draw: _Choice) -> dict[str, Any]:
+    """With some layer that attends: transformers has no cache of recurrent ones alone."""
+    heads, groups = draw.of((1, 1), (2, 1), (3, 3), (6, 2), (4, 2))
+    width = draw.of(4, 8, 10)
+    shape = _headed(draw)
+    layers = shape["num_hidden_layers"]
+    kinds = [draw.of("linear_attention", "full_attention") for _ in range(layers - 1)]
+    shape["rope_parameters"] |= {"partial_rotary_factor": draw.of(2.0, width) / width}
+    return shape | {
+        "head_dim": width,
+        "layer_types": [*kinds, "full_attention"][:: draw.of(1, -1)],
+        "linear_num_key_heads": groups,
+        "linear_num_value_heads": heads,
+        "linear_key_head_dim": draw.of(3, 8),
+        "linear_value_head_dim": draw.of(5, 6),
+        "linear_conv_kernel_dim": draw.of(2, 3, 4),
+        "attention_bias": draw.chance(),
+    }
+
+
+def _qwen3_next(draw: _Choice) -> dict[str, Any]:
+    mixed = _qwen3_moe(draw)
+    shape = mixed | _hybrid(draw) | {"hidden_size": 24}
+    for name in ("use_sliding_window", "sliding_window"):
+        del shape[name]
+    return shape | {
+        "shared_expert_intermediate_size": draw.of(4, 8, 24),
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [0] if shape["num_hidden_layers"] > 1 else [],
+    }
+
+
 _MAKERS = {
     "t5_v1_0": _t5_v1_0, "t5_v1_1": _gated, "mt5": _gated, "gpt2": _gpt2, "llama": _llama,
     "mistral": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
@@ -650,4 +683,5 @@ _MAKERS = {
     "falcon": _falcon, "ministral": _ministral, "ministral3": _ministral3,
     "gemma4_text": _gemma4,
     "deepseek_v2": _deepseek_v2, "deepseek_v3": _deepseek_v3,
+    "qwen3_5_text": _hybrid, "qwen3_next": _qwen3_next,
 }  # fmt: skip

@@ -1,7 +1,8 @@
-"""Families with recurrent layers: gated delta networks next to gated attention."""
+"""Families with recurrent layers, gated delta networks: Qwen3-Next and Qwen3.5."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -10,6 +11,13 @@ from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
 from specjax.hf.families.causal import BIAS, FEED_FORWARD, LAYER, Decoder, whole
 from specjax.hf.families.family import Stored, Tensors, nest_modules
+from specjax.hf.families.mixtures import (
+    LOSSES,
+    QWEN,
+    mix_layers,
+    mixtures_to_fields,
+    name_experts,
+)
 from specjax.hf.families.schema import Field, format_value, number, raw, size
 from specjax.models.causal import CausalConfig
 from specjax.models.gated_delta import GatedDelta
@@ -29,29 +37,41 @@ DELTA: dict[str, Field] = {
 }
 """Fields of gated delta networks."""
 
+HYBRID: dict[str, Field] = DELTA | {
+    "layer_types": raw(),
+    "full_attention_interval": size(4),
+    "partial_rotary_factor": number(0.25),
+}
+"""Fields of decoders with such layers."""
+
+SAME: Tensors = {
+    "taps": Stored("conv1d.weight"),
+    "decay_bias": Stored("dt_bias"),
+    "log_speed": Stored("A_log"),
+    "norm": "norm",
+    "o": "out_proj",
+}
+"""Modules of a gated delta network with the same names in all families."""
+
+SHARED = "shared_expert"
+
 SHARES = "attention.q", "attention.gate"
 """Halves of each head in the projection of queries."""
 
 
-@FAMILIES.register("qwen3_5_text")
-class Qwen35Text(Decoder[CausalConfig]):
-    """The text part of Qwen3.5: gated delta networks in three of four layers, gated attention."""
+class _Hybrid(Decoder[CausalConfig]):
+    """Gated delta networks in some layers, gated attention with partial rotation in the others."""
 
-    schema = Decoder.schema.derive(
-        "qwen3_5_text",
-        **BIAS,
-        **DELTA,
-        layer_types=raw(),
-        full_attention_interval=size(4),
-        partial_rotary_factor=number(0.25),
-    )
-    architecture = "Qwen3_5ForCausalLM"
     constants: ClassVar[dict[str, Any]] = {
         "unit_offset": True,
         "qk_norm": True,
         "gated_attention": True,
     }
     ignored = rf"{Decoder.ignored}|mtp\..*|model\.visual\..*"
+
+    def name_delta(self, delta: GatedDelta) -> Tensors:
+        """The modules of a gated delta network."""
+        raise NotImplementedError
 
     def rope(self, fields: Mapping[str, Any], d_head: int) -> Rope:
         names = "rope_scaling", "rope_parameters"
@@ -94,34 +114,77 @@ class Qwen35Text(Decoder[CausalConfig]):
         layer: Tensors = {**LAYER, **halves, **FEED_FORWARD}
         delta = next((delta for delta in config.recurrences if delta), None)
         if delta is not None:
-            layer = {**layer, **nest_modules("recurrent", "linear_attn", list_separate(delta))}
+            modules = {**SAME, **self.name_delta(delta)}
+            layer = {**layer, **nest_modules("recurrent", "linear_attn", modules)}
         return whole(layer)
 
 
-def list_separate(delta: GatedDelta) -> Tensors:
-    """Modules of a gated delta network with a fused projection of queries, keys and values."""
-    keys, _, values = delta.widths
-    unit = math.gcd(keys, values)
-    firsts = {"q": 0, "k": keys, "v": 2 * keys}
-    fused = {
-        name: Stored(
-            "in_proj_qkv",
-            part=first // unit,
-            parts=(2 * keys + values) // unit,
-            spans=(values if name == "v" else keys) // unit,
+@FAMILIES.register("qwen3_5_text")
+class Qwen35Text(_Hybrid):
+    """The text part of Qwen3.5: gated delta networks in three of four layers, gated attention."""
+
+    schema = Decoder.schema.derive("qwen3_5_text", **BIAS, **HYBRID)
+    architecture = "Qwen3_5ForCausalLM"
+
+    def name_delta(self, delta: GatedDelta) -> Tensors:
+        fused = _split("in_proj_qkv", dict(zip("qkv", delta.widths, strict=True)))
+        return {**fused, "gate": "in_proj_z", "rate": "in_proj_b", "decay": "in_proj_a"}
+
+
+@FAMILIES.register("qwen3_next")
+class Qwen3Next(_Hybrid):
+    """Qwen3-Next: layers like those of Qwen3.5 with mixtures of experts, one of them shared."""
+
+    schema = Decoder.schema.derive(
+        "qwen3_next",
+        LOSSES,
+        **BIAS,
+        **HYBRID,
+        **QWEN,
+        shared_expert_intermediate_size=size(512),
+    )
+    architecture = "Qwen3NextForCausalLM"
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        return super().from_fields(fields, hf) | {"mixtures": mix_layers(fields)}
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        mixture = next(mixture for mixture in config.mixtures if mixture)
+        return (
+            super().to_fields(config)
+            | mixtures_to_fields(config)
+            | {"shared_expert_intermediate_size": mixture.shared}
         )
-        for name, first in firsts.items()
-    }
+
+    def table(self, config: Any) -> Tensors:
+        experts = next(mixture.experts for mixture in config.mixtures if mixture)
+        layer = nest_modules("layers_{}", "model.layers.{}", name_experts(experts, shared=SHARED))
+        return {**super().table(config), **layer}
+
+    def name_delta(self, delta: GatedDelta) -> Tensors:
+        """Both projections have the channels of one key head after those of another."""
+        groups = delta.key_heads
+        keys, _, values = (width // groups for width in delta.widths)
+        both = _split("in_proj_ba", {"rate": 1, "decay": 1}, groups)
+        return {
+            **_split("in_proj_qkvz", {"q": keys, "k": keys, "v": values, "gate": values}, groups),
+            **both,
+        }
+
+
+def _split(tensor: str, widths: Mapping[str, int], groups: int = 1) -> Tensors:
+    """Modules whose outputs of these `widths` lie one after another in each group of a tensor."""
+    unit, total = math.gcd(*widths.values()), sum(widths.values())
+    firsts = itertools.accumulate(widths.values(), initial=0)
     return {
-        **fused,
-        "gate": "in_proj_z",
-        "rate": "in_proj_b",
-        "decay": "in_proj_a",
-        "taps": Stored("conv1d.weight"),
-        "decay_bias": Stored("dt_bias"),
-        "log_speed": Stored("A_log"),
-        "norm": "norm",
-        "o": "out_proj",
+        name: Stored(
+            tensor,
+            part=first // unit,
+            parts=total // unit,
+            spans=width // unit,
+            groups=groups,
+        )
+        for (name, width), first in zip(widths.items(), firsts, strict=False)
     }
 
 

@@ -125,15 +125,7 @@ class Qwen3MoE(_Mixed):
         return super().from_fields(fields, hf) | {"mixtures": mix_layers(fields)}
 
     def to_fields(self, config: Any) -> dict[str, Any]:
-        mixture = next(mixture for mixture in config.mixtures if mixture)
-        return super().to_fields(config) | {
-            "num_experts": mixture.experts,
-            "num_experts_per_tok": mixture.chosen,
-            "moe_intermediate_size": mixture.d_ff,
-            "norm_topk_prob": mixture.normalized,
-            "decoder_sparse_step": 1,
-            "mlp_only_layers": [i for i, has in enumerate(config.mixtures) if has is None],
-        }
+        return super().to_fields(config) | mixtures_to_fields(config)
 
 
 @FAMILIES.register("qwen2_moe")
@@ -168,6 +160,19 @@ class Qwen2MoE(Qwen3MoE):
             "qkv_bias": config.qkv_bias,
             "shared_expert_intermediate_size": mixture.shared,
         }
+
+
+def mixtures_to_fields(config: CausalConfig) -> dict[str, Any]:
+    """The fields that `mix_layers` reads."""
+    mixture = next(mixture for mixture in config.mixtures if mixture)
+    return {
+        "num_experts": mixture.experts,
+        "num_experts_per_tok": mixture.chosen,
+        "moe_intermediate_size": mixture.d_ff,
+        "norm_topk_prob": mixture.normalized,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [i for i, has in enumerate(config.mixtures) if has is None],
+    }
 
 
 def mix_layers(fields: Mapping[str, Any]) -> tuple[Mixture | None, ...]:
