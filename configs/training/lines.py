@@ -5,10 +5,14 @@
       --config.text_files=train.en.gz --config.vocab_size=1000
     python -m specjax.main --config=configs/training/lines.py --workdir=runs/lines \
       --config.model.tokenizer=runs/tokenizer/tokenizer --config.train.data.path=lines/train.jsonl
+    python -m specjax.main --config=configs/training/lines.py --dry_run
 
 Rows have `image`, the path of a file, and `text`. The encoder is trained too, because its weights
 are random; a drafter on it is made by configs/training/trocr.py. Patches of each file are computed
 once and lie in the workdir (18 KB a line).
+
+Resources: two CPU cores and 0.1 GB. Not run here to its end: 300 steps brought the loss from 6.9 to
+3.5.
 """
 
 from ml_collections import ConfigDict
@@ -31,6 +35,7 @@ def get_config() -> ConfigDict:
     config.model.shape = ConfigDict(
         {
             "model_type": "vision-encoder-decoder",
+            "vocab_size": 1000,
             "encoder": {
                 "model_type": "vit",
                 "hidden_size": 128,
@@ -43,7 +48,6 @@ def get_config() -> ConfigDict:
             },
             "decoder": {
                 "model_type": "trocr",
-                "vocab_size": 1000,
                 "d_model": 128,
                 "decoder_layers": 4,
                 "decoder_attention_heads": 4,

@@ -42,15 +42,15 @@ class SwinConfig(VisionConfig):
 
     first_width: int = dataclasses.field(kw_only=True)
     depths: tuple[int, ...] = dataclasses.field(kw_only=True)  # layers of each stage
-    heads: tuple[int, ...] = dataclasses.field(kw_only=True)
+    stage_heads: tuple[int, ...] = dataclasses.field(kw_only=True)
     window: int = dataclasses.field(kw_only=True)
     ff_ratio: float = 4.0
 
     def __post_init__(self) -> None:
-        for stage, heads in enumerate(self.heads):
+        for stage, heads in enumerate(self.stage_heads):
             if self.get_width(stage) % heads:
                 raise ValueError(
-                    f"num_heads is {list(self.heads)}; stage {stage} has a width of"
+                    f"num_heads is {list(self.stage_heads)}; stage {stage} has a width of"
                     f" {self.get_width(stage)}, which {heads} must divide"
                 )
             if min(self.get_grid(stage)) < self.window:
@@ -65,7 +65,7 @@ class SwinConfig(VisionConfig):
 
     @property
     def num_heads(self) -> int:
-        return math.gcd(*self.heads)
+        return math.gcd(*self.stage_heads)
 
     @property
     def d_ff(self) -> int:
@@ -151,7 +151,7 @@ class WindowAttention(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, mask: np.ndarray | None) -> jax.Array:
         """x [N, w * w, D] are windows, those of one image in a row; `mask` [n, w * w, w * w]."""
-        c, heads = self.config, self.config.heads[self.stage]
+        c, heads = self.config, self.config.stage_heads[self.stage]
         width, side = x.shape[-1], 2 * self.config.window - 1
         q, k, v = (
             split_heads(Dense(width, c.dtype, bias=c.qkv_bias, name=name)(x), heads)

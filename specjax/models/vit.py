@@ -24,14 +24,15 @@ class VitConfig(VisionConfig):
 
     d_model: int = dataclasses.field(kw_only=True)
     ff: int = dataclasses.field(kw_only=True)
-    heads: int = dataclasses.field(kw_only=True)
+    attention_heads: int = dataclasses.field(kw_only=True)
     num_layers: int = dataclasses.field(kw_only=True)
     distilled: bool = False  # a distillation token follows the class token
 
     def __post_init__(self) -> None:
-        if self.d_model % self.heads:
+        if self.d_model % self.attention_heads:
             raise ValueError(
-                f"num_attention_heads is {self.heads}; it must divide hidden_size, {self.d_model}"
+                f"num_attention_heads is {self.attention_heads}; it must divide hidden_size,"
+                f" {self.d_model}"
             )
 
     @property
@@ -40,7 +41,7 @@ class VitConfig(VisionConfig):
 
     @property
     def num_heads(self) -> int:
-        return self.heads
+        return self.attention_heads
 
     @property
     def d_ff(self) -> int:
@@ -54,7 +55,7 @@ class VitConfig(VisionConfig):
 
     @property
     def encoder_heads(self) -> int:
-        return self.heads
+        return self.attention_heads
 
     @property
     def encoder_ff(self) -> int:

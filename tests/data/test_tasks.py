@@ -72,6 +72,11 @@ CASES = {
          "completes the request.\n\n### Instruction:\nSort.\n\n### Response:", None),
         ({"turns": ["Sort: b a"]}, "Sort: b a", None),
     ],
+    "read_image": [
+        ({"image": "a.png", "text": "hello"}, "a.png", "hello"),
+        ({"file_name": "b.png", "ground_truth": "bye"}, "b.png", "bye"),
+        ({"image": "c.png"}, "c.png", None),
+    ],
     "transcribe": [
         ({"audio": "a.wav", "text": "hello"}, "a.wav", "hello"),
         ({"audio_filepath": "b.wav", "sentence": "bye"}, "b.wav", "bye"),

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 SIDES = {
     "encoder": {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2,
                 "num_hidden_layers": 2, "image_size": [16, 64]},
-    "decoder": {"vocab_size": 80, "d_model": 16, "decoder_layers": 2, "decoder_ffn_dim": 24,
+    "decoder": {"d_model": 16, "decoder_layers": 2, "decoder_ffn_dim": 24,
                 "decoder_attention_heads": 2, "cross_attention_hidden_size": 16},
 }  # fmt: skip
 
@@ -48,7 +48,7 @@ def make_config(name: str, folder):
 @pytest.fixture(scope="module")
 def whole(folder, tmp_path_factory):
     config, workdir = make_config("lines", folder), tmp_path_factory.mktemp("whole")
-    config.model.tokenizer = str(folder / "tokenizer")
+    config.model.tokenizer, config.model.shape.vocab_size = str(folder / "tokenizer"), 80
     for side, fields in SIDES.items():
         config.model.shape[side].update(fields)
     return workdir, train.run(config, workdir)

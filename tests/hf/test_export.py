@@ -125,7 +125,7 @@ def test_an_unusable_field_is_named(name: str, field: str, value, tmp_path: Path
     assert field in sentence and repr(value) in sentence
 
 
-@pytest.mark.parametrize("kind", ["proportional", "axial"])
+@pytest.mark.parametrize("kind", ["spiral", "axial"])
 def test_an_unsupported_rotation_is_named_with_those_supported(kind: str, tmp_path: Path) -> None:
     folder = copied("llama", tmp_path)
     config = json.loads((folder / "config.json").read_text("utf-8"))

@@ -171,7 +171,7 @@ def test_signatures_are_those_of_the_packages():
 
 
 def test_an_unknown_metric_is_refused():
-    with pytest.raises(UserError, match="metric is 'meteor'; it must be one of bleu, choice"):
+    with pytest.raises(UserError, match="metric is 'meteor'; it must be one of bleu, cer, choice"):
         get_metric("meteor")
 
 

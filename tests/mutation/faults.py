@@ -1138,7 +1138,7 @@ FAULTS = (
     ),
     Fault(
         "encoders of one shape are taken for the same",
-        "hf/speech.py",
+        "hf/shared_encoder.py",
         "    if not _equal(select_encoder(target.params), select_encoder(drafter.params)):\n",
         "    if False:\n",
         "tests/models/test_whisper_golden.py",

@@ -107,7 +107,8 @@ REFUSED = [
     ({"encoder": {"image_size": [16, 47]}}, r"image_size is \[16, 47\]; .* multiple of patch_size"),
     ({"encoder": {"patch_size": 32}}, "patch_size is 32; it must be at most image_size"),
     ({"encoder": {"patch_size": "8"}}, "patch_size is '8'; it must be an integer from 1"),
-    ({"encoder": {"num_attention_heads": 5}}, "num_attention_heads is 5; it must divide"),
+    ({"encoder": {"num_attention_heads": 5}}, "hidden_size is 24; it must be divisible by .*, 5"),
+    ({"encoder": {"head_dim": 4}}, "head_dim is 4; it must be 8"),
     (
         {"decoder": {"model_type": "gpt2"}},
         "decoder: model_type is 'gpt2'; .* one of trocr, mbart",

@@ -50,9 +50,7 @@ DECODER = Schema(
     },
     COMMON
     | {
-        "add_cross_attention",
         "attention_dropout",
-        "classifier_dropout",
         "decoder_layerdrop",
         "init_std",
         "is_decoder",
@@ -62,6 +60,7 @@ DECODER = Schema(
 """Fields of BART's decoder without an encoder."""
 
 ENCODER_SIDE = {
+    "classifier_dropout",
     "encoder_attention_heads",
     "encoder_ffn_dim",
     "encoder_layerdrop",
@@ -106,7 +105,7 @@ class VisionEncoderDecoder(Family[ImageToTextConfig]):
     architecture = "VisionEncoderDecoderModel"
     schema = Schema(
         SHARED | {"encoder": raw(NEEDED), "decoder": raw(NEEDED), "is_encoder_decoder": only(True)},
-        COMMON | {"tie_word_embeddings"},
+        COMMON | {"tie_word_embeddings", "vocab_size"},
         "vision-encoder-decoder",
     )
     ignored = (
@@ -119,7 +118,7 @@ class VisionEncoderDecoder(Family[ImageToTextConfig]):
     ) -> ImageToTextConfig:
         checked = read(self.schema, hf, GENERATION)
         vision = read_object(hf, "encoder", read_encoder)
-        decoder = read_object(hf, "decoder", _read_decoder)
+        decoder = read_object(_share_vocabulary(hf), "decoder", _read_decoder)
         if generation is None:
             refuse_decoder_settings(hf["decoder"])
         # Hugging Face takes missing generation settings from the decoder's.
@@ -152,6 +151,14 @@ class VisionEncoderDecoder(Family[ImageToTextConfig]):
             "head": "decoder.output_projection" if config.post_norm else "decoder.lm_head",
             **decoder_modules("decoder.model.decoder"),
         }
+
+
+def _share_vocabulary(hf: dict[str, Any]) -> dict[str, Any]:
+    """The configuration, whose decoder has the whole model's vocabulary where it names none."""
+    decoder = hf.get("decoder")
+    if not isinstance(decoder, dict) or "vocab_size" not in hf:
+        return hf
+    return hf | {"decoder": {"vocab_size": hf["vocab_size"]} | decoder}
 
 
 def _read_decoder(written: dict[str, Any]) -> dict[str, Any]:
@@ -194,7 +201,7 @@ def _is_projected(decoder: Mapping[str, Any], vision: VisionConfig) -> bool:
 
 def _decoder_to_hf(config: ImageToTextConfig) -> dict[str, Any]:
     fields = {field: getattr(config, name) for name, field in WORDS.items()}
-    fields |= {"is_decoder": True, "add_cross_attention": True}
+    fields["is_decoder"] = True
     if config.max_positions is not None:
         fields["max_position_embeddings"] = config.max_positions
     if not config.post_norm:

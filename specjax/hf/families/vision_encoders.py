@@ -17,6 +17,7 @@ from specjax.hf.families.schema import (
     choice,
     flag,
     format_value,
+    head_width,
     is_int,
     number,
     only,
@@ -59,6 +60,7 @@ VIT = Schema(
         "intermediate_size": size(),
         "num_hidden_layers": size(most=MOST_LAYERS),
         "num_attention_heads": size(),
+        "head_dim": size(None),
     },
     # The pooled state is not read.
     HARMLESS | {"encoder_stride", "pooler_act", "pooler_output_size"},
@@ -90,7 +92,7 @@ VIT_WORDS = WORDS | {
     "d_model": "hidden_size",
     "ff": "intermediate_size",
     "num_layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
+    "attention_heads": "num_attention_heads",
 }
 SWIN_WORDS = WORDS | {
     "first_width": "embed_dim",
@@ -187,7 +189,12 @@ def encoder_to_hf(vision: VisionConfig) -> dict[str, Any]:
 
 
 def _read_vit(family: str, fields: dict[str, Any]) -> VitConfig:
-    distilled = family == "deit"
+    width, distilled = head_width(fields), family == "deit"
+    if fields["head_dim"] not in (None, width):
+        raise ValueError(
+            f"head_dim is {fields['head_dim']}; it must be {width}, hidden_size over"
+            " num_attention_heads"
+        )
     grid = _read_grid(fields)
     return VitConfig(
         family=family,
@@ -214,14 +221,14 @@ def _read_swin(family: str, fields: dict[str, Any]) -> SwinConfig:
         family=family,
         patches=dataclasses.replace(grid, states=states),
         depths=depths,
-        heads=heads,
+        stage_heads=heads,
         **{name: fields[field] for name, field in SWIN_WORDS.items()},
     )
 
 
 def _write_swin(vision: SwinConfig) -> dict[str, Any]:
     fields = {field: getattr(vision, name) for name, field in SWIN_WORDS.items()}
-    return fields | {"depths": list(vision.depths), "num_heads": list(vision.heads)}
+    return fields | {"depths": list(vision.depths), "num_heads": list(vision.stage_heads)}
 
 
 ENCODERS = {

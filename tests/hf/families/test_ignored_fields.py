@@ -19,7 +19,7 @@ from transformers import CONFIG_MAPPING, GenerationConfig, PreTrainedConfig
 
 import specjax
 from specjax.contracts.registry import FAMILIES
-from specjax.hf.families import generation, schema, t5gemma, t5gemma2
+from specjax.hf.families import generation, schema, t5gemma, t5gemma2, vision, vision_encoders
 from specjax.hf.families.layer_types import WINDOWS
 from specjax.hf.families.schema import ConfigDeclaration, collect_ignored, read_declared
 from specjax.hf.families.text_parts import NO_WINDOWS
@@ -36,6 +36,8 @@ SCHEMAS = {name: entry.cls.schema for name, entry in FAMILIES.items() if name in
     "t5gemma2_text": t5gemma2.STACK,
     "t5gemma2_decoder": t5gemma2.STACK,
     "t5gemma2_encoder": t5gemma2.ENCODER,
+    **{name: vision_encoders.ENCODERS[name].schema for name in ("vit", "deit")},
+    "trocr": vision.DECODERS["trocr"],
     "qwen2_5_vl_text": FAMILIES["qwen2"].cls.schema,
     "qwen3_vl_text": FAMILIES["qwen3"].cls.schema.without(*(NO_WINDOWS - {*WINDOWS})),
 }
@@ -224,6 +226,10 @@ def folder(model_type: str) -> str:
     return CONFIG_MAPPING[model_type].__module__.split(".")[2]
 
 
+SIDES = {"vision_encoder_decoder": ("vit", "trocr")}
+"""Whose fields a model reads that is made of two others."""
+
+
 def listed(model_type: str) -> set[str]:
     one = SCHEMAS[model_type]
     return {*one.fields, *one.aliases, *one.harmless, *generation.GENERATION}
@@ -237,7 +243,7 @@ def test_what_a_model_reads_without_a_declaration_is_read_here(name: str) -> Non
     known = set(dir(PreTrainedConfig)).union(
         *(read_declared(model_type).defaults for model_type in types + parts),
         *(CONFIG_MAPPING[model_type].attribute_map for model_type in types),
-        *(listed(model_type) for model_type in types),
+        *(listed(model_type) for model_type in (*types, *SIDES.get(name, ()))),
     )
     assert not read_of("config", f"models.{name}.modeling_{name}") - known
 
