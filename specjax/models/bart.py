@@ -26,7 +26,8 @@ from specjax.models.attention import AnyBias, CausalBias, LengthBias, make_text_
 from specjax.models.base import Params
 from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
 from specjax.models.info import ModelInfo
-from specjax.models.layers import Dense, FeedForward, LayerNorm, Tree, compute_tied_logits
+from specjax.models.layers import Dense, FeedForward, Tree, compute_tied_logits
+from specjax.models.norms import LayerNorm
 from specjax.models.positions import Sinusoids
 from specjax.models.windows import make_step_mask
 

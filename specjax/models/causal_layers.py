@@ -14,15 +14,8 @@ from specjax.models.caches import read_on, update_cache
 from specjax.models.experts import Experts, Mixture
 from specjax.models.gated_delta import GatedDelta, GatedDeltaNet
 from specjax.models.latent_attention import Latent, LatentAttention
-from specjax.models.layers import (
-    Dense,
-    FeedForward,
-    LayerNorm,
-    RMSNorm,
-    merge_heads,
-    normalize_mean_square,
-    split_heads,
-)
+from specjax.models.layers import Dense, FeedForward, merge_heads, split_heads
+from specjax.models.norms import LayerNorm, RMSNorm, normalize_mean_square
 from specjax.models.positions import Rope, Temperature, Turn, rotate
 from specjax.models.recurrent_caches import Entries, LayerCache, RecurrentCache
 

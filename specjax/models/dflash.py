@@ -24,7 +24,8 @@ from specjax.models.block_masks import BlocksBias, make_block_mask
 from specjax.models.caches import KeysValues, update_cache, write
 from specjax.models.convolution import Convolution, DynamicConvolution
 from specjax.models.correction import BlockLogits, Correction, Corrector
-from specjax.models.layers import Dense, RMSNorm, apply, call
+from specjax.models.layers import Dense, apply, call
+from specjax.models.norms import RMSNorm
 from specjax.models.on_target import (
     Cross,
     FeatureDrafter,

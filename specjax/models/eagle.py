@@ -33,8 +33,9 @@ from specjax.models.attention import (
 from specjax.models.base import Cache, Output, Params, PromptReading, Prompts, Resume
 from specjax.models.caches import KeysValues, move_slots, update_cache, write
 from specjax.models.eagle_layers import EagleLayer, PlainLayer
-from specjax.models.layers import MASKED, RMSNorm, Tree, apply, call, make_tree_mask
+from specjax.models.layers import MASKED, Tree, apply, call, make_tree_mask
 from specjax.models.mtp import MtpLayer, pass_states
+from specjax.models.norms import RMSNorm
 from specjax.models.on_target import (
     Cross,
     FeatureDrafter,

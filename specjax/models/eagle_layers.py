@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32
 
-from specjax.models.layers import RMSNorm
+from specjax.models.norms import RMSNorm
 from specjax.models.on_target import Layer
 
 Inputs = tuple[Array, tuple[Array, Array, Array]]

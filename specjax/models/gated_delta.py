@@ -14,7 +14,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from specjax.models.layers import ACTIVATIONS, Dense, RMSNorm, merge_heads, split_heads
+from specjax.models.layers import ACTIVATIONS, Dense, merge_heads, split_heads
+from specjax.models.norms import RMSNorm
 from specjax.models.recurrence import BLOCK, Inputs, Updates, run_chain, run_tree
 from specjax.models.recurrent_caches import (
     Entries,

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models.attention import AnyBias, attention
-from specjax.models.layers import Dense, RMSNorm, merge_heads, split_heads
+from specjax.models.layers import Dense, merge_heads, split_heads
+from specjax.models.norms import RMSNorm
 from specjax.models.positions import Rope, Turn, rotate
 
 EPS = 1e-6

@@ -25,13 +25,13 @@ from specjax.models.layers import (
     MASKED,
     Dense,
     FeedForward,
-    RMSNorm,
     apply,
     compute_tied_logits,
     make_key_mask,
     merge_heads,
 )
 from specjax.models.linen import LinenModel
+from specjax.models.norms import RMSNorm
 from specjax.models.target_shapes import (
     OnCausalConfig,
     OnT5Config,

@@ -18,12 +18,12 @@ import numpy as np
 from specjax.models.layers import (
     Dense,
     FeedForward,
-    LayerNorm,
     attend,
     merge_heads,
     rematerialize,
     split_heads,
 )
+from specjax.models.norms import LayerNorm
 from specjax.models.vision import PatchProjection, VisionConfig
 
 SHRINK = 2

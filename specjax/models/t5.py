@@ -25,11 +25,11 @@ from specjax.models.layers import (
     MASKED,
     Dense,
     FeedForward,
-    RMSNorm,
     Tree,
     compute_tied_logits,
     make_key_mask,
 )
+from specjax.models.norms import RMSNorm
 from specjax.models.positions import RelativeBias, RelativeBiasOf, compute_tree_bias
 
 

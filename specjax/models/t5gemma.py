@@ -23,12 +23,12 @@ from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
 from specjax.models.layers import (
     Dense,
     FeedForward,
-    RMSNorm,
     Tree,
     compute_tied_logits,
     merge_heads,
     soft_cap,
 )
+from specjax.models.norms import RMSNorm
 from specjax.models.positions import Rope, compute_angles, rotate
 from specjax.models.windows import make_layer_masks, make_step_mask
 

@@ -20,7 +20,8 @@ from specjax.models import encoder_decoder, t5gemma
 from specjax.models.attention import Source, merge_attention
 from specjax.models.base import Params
 from specjax.models.caches import KeysValues
-from specjax.models.layers import RMSNorm, merge_heads, split_heads
+from specjax.models.layers import merge_heads, split_heads
+from specjax.models.norms import RMSNorm
 from specjax.models.t5gemma import (
     SandwichLayer,
     SublayerNorms,

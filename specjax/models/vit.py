@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from specjax.models.attention import LengthBias, make_text_bias
 from specjax.models.bart import EncoderLayer
-from specjax.models.layers import LayerNorm, rematerialize
+from specjax.models.layers import rematerialize
+from specjax.models.norms import LayerNorm
 from specjax.models.vision import PatchProjection, VisionConfig
 
 

@@ -19,7 +19,8 @@ import numpy as np
 from specjax.models.attention import LengthBias, make_text_bias
 from specjax.models.bart import EncoderLayer
 from specjax.models.info import ForcedToken, Frames, ModelInfo
-from specjax.models.layers import ACTIVATIONS, LayerNorm
+from specjax.models.layers import ACTIVATIONS
+from specjax.models.norms import LayerNorm
 from specjax.models.with_input import OWN, InputConfig, InputModel, InputModule
 
 KERNEL, STRIDE = 3, 2

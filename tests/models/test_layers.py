@@ -11,15 +11,8 @@ import pytest
 
 from specjax.models import attention
 from specjax.models.attention import CausalBias, LengthBias, make_cache_bias
-from specjax.models.layers import (
-    FEW_ROWS,
-    LARGE,
-    MASKED,
-    LayerNorm,
-    RMSNorm,
-    multiply,
-    soft_cap,
-)
+from specjax.models.layers import FEW_ROWS, LARGE, MASKED, multiply, soft_cap
+from specjax.models.norms import LayerNorm, RMSNorm
 from specjax.models.positions import Rope, Temperature, rotate
 
 CAP = 2.0
