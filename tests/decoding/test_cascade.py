@@ -203,7 +203,7 @@ class SaysItsOwnLaw(Lenient):
     """Wrong on purpose: lets tokens through leniently and says that they have the model's law."""
 
     def distribution(self, draft, reading, options):
-        strict = options.replace(numbers={**options.numbers, self.lenience: 1.0})
+        strict = options.replace(numbers={**options.numbers, self.lenience: jnp.ones(())})
         return super().distribution(draft, reading, strict)
 
 
