@@ -72,7 +72,7 @@ class GatedDelta:
         return Entries(*(jnp.zeros((rows, heads, 1, width), kind) for heads, width, kind in shapes))
 
 
-class Projected(NamedTuple):
+class Projections(NamedTuple):
     """Projections of states [B, T, D]."""
 
     inputs: jax.Array  # [B, T, C]: of the convolution
@@ -141,25 +141,25 @@ class GatedDeltaNet(nn.Module):
             mixed, new = self._run_tree(given, own, start, visible)
         return self.read_out(x, mixed), append_tokens(own, new, start)
 
-    def project(self, x: jax.Array) -> Projected:
+    def project(self, x: jax.Array) -> Projections:
         """Computes what the layer needs of normed states x [B, T, D]."""
         inputs = jnp.concatenate([self.q(x), self.k(x), self.v(x)], axis=-1)
         speed = jnp.exp(self.log_speed.astype(jnp.float32))
         step = self.decay(x).astype(jnp.float32) + self.decay_bias.astype(jnp.float32)
         rates = jax.nn.sigmoid(self.rate(x)).astype(jnp.float32)
-        return Projected(
+        return Projections(
             inputs, -(speed * jax.nn.softplus(step)).swapaxes(1, 2), rates.swapaxes(1, 2)
         )
 
     def _run_after(
-        self, given: Projected, own: RecurrentCache, start: jax.Array
+        self, given: Projections, own: RecurrentCache, start: jax.Array
     ) -> tuple[jax.Array, Entries]:
         """Runs a chain of any length after the slots before `start` [B]."""
         before = take_inputs(own, start, self.shape.reach)
         return self._run_chain(given, before, compute_state(own, start))
 
     def _run_chain(
-        self, given: Projected, before: jax.Array, state: jax.Array
+        self, given: Projections, before: jax.Array, state: jax.Array
     ) -> tuple[jax.Array, Entries]:
         convolved = convolve_chain(before, given.inputs, self._get_taps())
         outputs, updates = run_chain(self.make_inputs(convolved, given), state)
@@ -167,7 +167,7 @@ class GatedDeltaNet(nn.Module):
 
     def _run_tree(
         self,
-        given: Projected,
+        given: Projections,
         own: RecurrentCache,
         start: jax.Array,
         visible: jax.Array | None,
@@ -195,7 +195,7 @@ class GatedDeltaNet(nn.Module):
         outputs, values = run_tree(inputs, earlier.updates, visible, read)
         return outputs, _make_entries(Updates(inputs.keys, values, inputs.decays), given)
 
-    def make_inputs(self, convolved: jax.Array, given: Projected) -> Inputs:
+    def make_inputs(self, convolved: jax.Array, given: Projections) -> Inputs:
         """Splits convolved channels [B, T, C] into heads; queries and keys have length 1."""
         s = self.shape
         active = ACTIVATIONS[self.activation](convolved)
@@ -218,6 +218,6 @@ def _normalize(x: jax.Array) -> jax.Array:
     return x * jax.lax.rsqrt(jnp.sum(x * x, axis=-1, keepdims=True) + NORM_EPS)
 
 
-def _make_entries(updates: Updates, given: Projected) -> Entries:
+def _make_entries(updates: Updates, given: Projections) -> Entries:
     decays = updates.decays[..., None]
     return Entries(updates.keys, updates.values, decays, given.inputs[:, None])

@@ -45,7 +45,7 @@ DETECTED_ROWS = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Stored:
+class StoredReader:
     """Reads prompts that are stored as arrays: encoder states [S, D], or input [P, M]."""
 
     def __call__(self, where: str, prompt: Any) -> np.ndarray:
@@ -55,7 +55,7 @@ class Stored:
 def extract_decoder(loaded: LoadedModel) -> LoadedModel:
     """The decoder of a loaded model that reads audio or images."""
     model, params = get_decoder(loaded.model), drop_encoder(loaded.params)
-    return dataclasses.replace(loaded, model=model, params=params, extractor=Stored())
+    return dataclasses.replace(loaded, model=model, params=params, extractor=StoredReader())
 
 
 def get_decoder(model: LanguageModel) -> LanguageModel:
@@ -257,5 +257,5 @@ def _train_whole(
     stored = StoredPrompts(workdir, INPUT, (given.count, given.width))
     extractor = load_input_reader(None, given)
     whole = dataclasses.replace(start, extractor=extractor)
-    start = dataclasses.replace(start, extractor=Stored())
+    start = dataclasses.replace(start, extractor=StoredReader())
     return InputParts(start, None, InputEncoder(texts, whole, start, stored, encoded=False))

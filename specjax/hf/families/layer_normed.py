@@ -44,7 +44,7 @@ class StarCoder2(Decoder[CausalConfig]):
         return super().to_fields(config) | {"use_bias": config.qkv_bias}
 
 
-class _PartlyRotated(Decoder[CausalConfig]):
+class _PartialRotation(Decoder[CausalConfig]):
     """Heads that fill the width, of which a share is rotated."""
 
     def rope(self, fields: Mapping[str, Any], d_head: int) -> Rope:
@@ -56,7 +56,7 @@ class _PartlyRotated(Decoder[CausalConfig]):
 
 
 @FAMILIES.register("stablelm")
-class StableLM(_PartlyRotated):
+class StableLM(_PartialRotation):
     """StableLM: a quarter of each head is rotated, perhaps with norms of single heads."""
 
     schema = SCHEMA.derive(
@@ -96,7 +96,7 @@ class StableLM(_PartlyRotated):
 
 
 @FAMILIES.register("phi")
-class Phi(_PartlyRotated):
+class Phi(_PartialRotation):
     """Phi 1 to 2: biases everywhere, one norm before attention and feed-forward side by side."""
 
     schema = SCHEMA.derive(
