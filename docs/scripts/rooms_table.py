@@ -1,4 +1,4 @@
-"""Writes the table of rooms in docs/design.md: the packages and modules of specjax, by layers.
+"""Writes the list of rooms in docs/design.md: the packages and modules of specjax, by layers.
 
     python docs/scripts/rooms_table.py
 
@@ -32,15 +32,12 @@ def made() -> Iterator[str]:
     """The lines between the marks: the lowest layer first, then what breaks the order."""
     rules = contract()
     concerns = tomllib.loads(CONCERNS.read_text("utf-8"))
-    yield "| room | concern | may import |\n| --- | --- | --- |\n"
-    for height, layer in enumerate(reversed(rules["layers"])):
+    for height, layer in enumerate(reversed(rules["layers"]), 1):
         rooms = [room.strip() for room in layer.split("|")]
-        known = f"all above {shown(rooms[0])}" if height else "nobody"
-        for room in rooms:
-            yield f"| {shown(room)} | {concerns[room]} | {known} |\n"
+        yield f"{height}. {'; '.join(f'{shown(room)}: {concerns[room]}' for room in rooms)}\n"
     left = rules.get("ignore_imports", [])
     if left:
-        yield "\nImports against this order that are left, with reasons in pyproject.toml:\n\n"
+        yield "\nExceptions, with reasons in pyproject.toml:\n\n"
     for line in left:
         importer, _, imported = line.replace("specjax.", "").partition(" -> ")
         yield f"- `{importer}` imports `{imported}`\n"

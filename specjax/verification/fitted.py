@@ -1,7 +1,7 @@
 """Runs the target at the narrowest compiled width that fits the drafts.
 
 A call is compiled for each of several widths; the narrowest that fits all drafts runs, and none
-without drafts (docs/design.md, "Verification width").
+without drafts (docs/decisions.md).
 """
 
 from __future__ import annotations
