@@ -15,7 +15,8 @@ CONFIGS = sorted((ROOT / "configs").rglob("*.py"))
 WORDS = {"t5gemma": ("", ":2")}
 """What a config is called with, where other words ask for other models."""
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-ROW = re.compile(r"^\| `(?P<name>[\w.-]+/[\w.-]+)` \|(?P<cells>.*)\|$", re.MULTILINE)
+NAMES = re.compile(r"`([\w.-]+/[\w.-]+)`")
+ROW = re.compile(r"^\|(?P<cells>[^\n]*)\|(?P<names>[^|\n]*)\|$", re.MULTILINE)
 OWNERS = (
     "HuggingFaceTB",
     "google",
@@ -36,9 +37,14 @@ OWNERS = (
 
 
 def rows() -> dict[str, list[str]]:
-    """Weights, tokenizer and what to do, by repository."""
+    """What to do, weights and tokenizer, by repository."""
     text = (ROOT / "docs" / "how_to" / "checkpoints.md").read_text("utf-8")
-    return {m["name"]: [c.strip() for c in m["cells"].split("|")] for m in ROW.finditer(text)}
+    table = text.partition("\n## The repositories of the configs\n")[2].partition("\n### ")[0]
+    return {
+        name: [cell.strip() for cell in row["cells"].split("|")]
+        for row in ROW.finditer(table)
+        for name in NAMES.findall(row["names"])
+    }
 
 
 def hub_ids(value: object) -> set[str]:
@@ -70,7 +76,7 @@ def test_owners_are_all_those_of_quoted_names() -> None:
 
 @pytest.mark.parametrize("name", sorted(rows()))
 def test_a_repository_without_safetensors_is_to_be_converted(name: str) -> None:
-    weights, tokenizer, to_do = rows()[name]
+    to_do, weights, tokenizer = rows()[name]
     assert ("safetensors" in weights) is not to_do.startswith("convert")
     # Drafters on a target's states have no need of a tokenizer.
     files = "tokenizer.json", ".model`", "merges.txt"
