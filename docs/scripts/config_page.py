@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specjax.contracts.fields import KEY, ConfigField
+from specjax.contracts.reference import format_item, join_item
 from specjax.experiments.config.schema import SCHEMAS
 
 PAGE = Path(__file__).parents[1] / "reference" / "config.md"
@@ -19,15 +20,11 @@ HEAD = """<!-- made by docs/scripts/config_page.py -->
 
 # Config fields
 
-You find here the fields of every experiment's config with their defaults. Each is a flag:
+The fields of every experiment's config, with their defaults and, in brackets, what they must be.
+Fields that experiments share are listed once, below the experiments. Each is a flag:
 `--config.batch_size=4`, `--config.data.path=test.jsonl`. The fields of a strategy are in
 [strategies](strategies.md), those of an objective in [training](../how_to/training.md#objectives).
 """
-
-_TABLE = "| field | default | must be | what it is |\n| --- | --- | --- | --- |\n"
-
-_MOST = 120
-"""Characters of what a field must be; longer lists of names are in pages of their own."""
 
 
 def page() -> str:
@@ -70,25 +67,26 @@ def inherited(cls: type) -> set[str]:
 
 
 def section(cls: type) -> str:
-    """The heading of a class, what it is for and the table of its fields."""
+    """The heading of a class, what it is for and its fields."""
     about = (cls.__doc__ or "").partition("\n\n")[0]
-    rows = [row(name, field) for name, field in own(cls).items()]
+    items = "".join(item(name, field) for name, field in own(cls).items())
     gone = [name for name in inherited(cls) if name in cls.__annotations__ and name not in own(cls)]
-    rows += [f"| `{name}` | | | not here |\n" for name in gone]
-    rows += [f"| {link(base)} |  |  | all of that section |\n" for base in blocks(cls)]
-    return f"## {title(cls)}\n\n{about}\n\n{_TABLE}{''.join(rows)}"
+    shared = ", ".join(map(link, blocks(cls)))
+    if shared:
+        but = f", but for {', '.join(f'`{name}`' for name in gone)}" if gone else ""
+        about += f" It has the fields of {shared}{but}, and:"
+    return f"## {title(cls)}\n\n{about}\n\n{items}"
 
 
-def row(name: str, field: ConfigField) -> str:
-    """A field in Markdown."""
-    default, allowed = f"`{field.default!r}`", field.allowed
-    if field.kind is dict:
-        default = ", ".join(f"`{each}={value!r}`" for each, value in field.default.items())
-        group = group_of(field)
-        allowed = link(group) if group else field.allowed
-    if len(allowed) > _MOST:
-        allowed = "a known name"
-    return f"| `{name}` | {default} | {allowed} | {field.help} |\n".replace("  |", " |")
+def item(name: str, field: ConfigField) -> str:
+    """A field as an item of a list; a group links to the section of its fields."""
+    if field.kind is not dict:
+        return format_item(name, field)
+    group = group_of(field)
+    changes = ", ".join(f"`{each}={value!r}`" for each, value in field.default.items())
+    limits = " with ".join(filter(None, [group and link(group), changes]))
+    known = group and (group.__doc__ or "").partition("\n")[0]
+    return join_item(name, limits, "" if field.help == known else field.help)
 
 
 def link(cls: type) -> str:

@@ -1,4 +1,4 @@
-"""Formats registries as tables of the docs and for `--help`.
+"""Formats registries as tables and lists of the docs, and for `--help`.
 
 `python -m specjax.contracts.reference` updates the tables in every page of docs/ that marks them by
 a pair of comments:
@@ -26,6 +26,11 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 WIDTH = 100
 """Line width of help, in characters."""
+
+MOST = 120
+"""Characters of allowed values; longer lists of names are tables of their own."""
+
+_BOUNDS = re.compile(r"an integer of at least (\S+) and at most (\S+)")
 
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
 
@@ -78,10 +83,10 @@ def format_help(*shown: Registry) -> str:
 
 
 def format_table(shown: Registry) -> str:
-    """Formats a registry as a Markdown table, followed by a table of its fields.
+    """Formats a registry as a Markdown table, followed by a list of its fields.
 
-    Entries with identical fields share a row. Only classes of the registry's own package are shown,
-    not those that a user registered.
+    Entries with the same field share its item. Only classes of the registry's own package are
+    shown, not those that a user registered.
     """
     ours = [entry for entry in shown.values() if entry.cls.__module__.startswith(shown.package)]
     head = [shown.kind, "what it is", *(name.replace("_", " ") for name in shown.shown)]
@@ -89,16 +94,39 @@ def format_table(shown: Registry) -> str:
         [f"`{entry.name}`", entry.summary, *(_attribute(entry, name) for name in shown.shown)]
         for entry in ours
     ]
-    owners: dict[tuple[str, ...], list[str]] = {}  # by the cells of a field
+    owners: dict[str, list[str]] = {}  # by the item of a field
     for entry in ours:
         for name, field in get_config_fields(entry.cls).items():
-            cells = f"`{name}`", field.help, field.allowed, format_default(field)
-            owners.setdefault(cells, []).append(f"`{entry.name}`")
-    tables = _markdown(head, entries)
-    if owners:
-        rows = [[", ".join(names), *cells] for cells, names in owners.items()]
-        tables += "\n" + _markdown([shown.kind, "field", "what it is", "must be", "default"], rows)
-    return tables
+            owners.setdefault(format_item(name, field), []).append(entry.name)
+    items: dict[tuple[str, ...], list[str]] = {}  # by owners
+    for item, names in owners.items():
+        items.setdefault(tuple(names), []).append(item)
+    lists = "".join(_list(names, own) for names, own in items.items())
+    return _markdown(head, entries) + ("\n" + lists if lists else "")
+
+
+def format_item(name: str, field: ConfigField) -> str:
+    """Formats a field as an item of a Markdown list: name, default, allowed values and help."""
+    default = "" if field.required else f"={field.default!r}"
+    limits = ", ".join(filter(None, ["required" * field.required, format_limits(field)]))
+    return join_item(name + default, limits, field.help)
+
+
+def join_item(name: str, limits: str, help: str) -> str:
+    """Joins an item of a Markdown list; limits and help may be empty."""
+    head = f"- `{name}` ({limits})" if limits else f"- `{name}`"
+    return f"{head}: {help}\n" if help else f"{head}\n"
+
+
+def format_limits(field: ConfigField) -> str:
+    """Formats the allowed values of a field, but for what its default shows."""
+    if field.kind in (bool, dict) or field.words == "text":
+        return ""
+    if len(field.allowed) > MOST:
+        return "a known name"
+    words = _BOUNDS.sub(r"an integer from \1 to \2", field.allowed)
+    shown = isinstance(field.default, int | float)
+    return re.sub(r"^an? (integer|number) (of |from )?", "", words) if shown else words
 
 
 def format_default(field: ConfigField) -> str:
@@ -120,6 +148,14 @@ def _attribute(entry: Entry, name: str) -> str:
     if isinstance(value, tuple):
         return ", ".join(value) or "none"
     return "none" if value is None else str(value)
+
+
+def _list(owners: Sequence[str], items: Sequence[str]) -> str:
+    """Formats items as a list below their owners; an owner's field of its name needs no owner."""
+    if len(owners) == len(items) == 1 and items[0].startswith(f"- `{owners[0]}"):
+        return items[0]
+    names = ", ".join(f"`{name}`" for name in owners)
+    return f"- {names}:\n" + "".join(f"    {item}" for item in items)
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

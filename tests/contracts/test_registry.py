@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 import types
 
@@ -58,21 +59,32 @@ def test_tables_of_the_docs_are_current(page):
     assert reference.fill_tables(text) == text
 
 
+def read_items(table: str) -> list[tuple[str, str]]:
+    """Owner and field of every item of a list of fields."""
+    found, owners = [], []
+    for line in table.splitlines():
+        field = re.match(r" *- `(\w+)[^`]*`(?!.*:$)", line)
+        if line.startswith("- "):
+            owners = re.findall(r"`(\w+)", line.partition(": ")[0])
+        if field:
+            found += [(owner, field[1]) for owner in owners]
+    return found
+
+
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
 def test_the_docs_have_a_table_of_every_kind_and_help_has_every_field(registry):
     docs = "".join(page.read_text("utf-8") for page in PAGES)
     assert docs.count(f"<!-- table: {registry.kind} -->") == 1
     table, words = reference.format_table(registry), reference.format_help(registry)
     assert max(map(len, words.splitlines())) <= reference.WIDTH
-    cells = [line.split(" | ") for line in table.splitlines() if " | " in line]
+    items = read_items(table)
     for name, entry in registry.items():
         assert f"  {name}: " in words
         if not entry.cls.__module__.startswith(registry.package):
             continue  # a test's own
         assert f"| `{name}` | {entry.summary} |" in table
         for field in get_config_fields(entry.cls):
-            rows = [owners for owners, name, *_ in cells if name == f"`{field}`"]
-            assert sum(f"`{name}`" in owners for owners in rows) == 1
+            assert items.count((name, field)) == 1
             assert f"    {field}: " in words
 
 

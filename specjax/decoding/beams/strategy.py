@@ -77,7 +77,7 @@ class BeamStrategy:
     early_stopping: str = fields.choice(
         STOPPING,
         FALSE,
-        help="True: end when as many as beams are finished; False: when the best live one would"
+        help="end when as many as beams are finished; False: when the best live one would"
         " lose if it ended now; never: when it would lose at any length",
     )
     sequences: int = fields.integer(1, most=MOST_BEAMS, help="texts returned for each prompt")

@@ -91,7 +91,7 @@ class Mesh:
 class Generation:
     """How the checkpoint's generation_config.json is used."""
 
-    ignore_generation_config: bool = flag(help="True: decode as if it held special tokens only")
+    ignore_generation_config: bool = flag(help="decode as if it held special tokens only")
     generation: dict[str, Any] = mapping(
         open=True, help="its fields otherwise, as min_length=5; None: off"
     )
@@ -105,14 +105,13 @@ class Models(Generation):
         help="directory or hub id; append :bfloat16, :int8 or :int4 for smaller weights"
     )
     drafter: str = text(
-        help='the same of the model called "drafter", if there is one; target:int8, as an example,'
-        " is the target's own checkpoint with quantized weights (docs/methods/quantized_weights.md)"
+        help='the same of the model called "drafter", if there is one; target:int8, for instance,'
+        " is the target with quantized weights"
     )
     drafters: dict[str, str] = mapping(
         text(allowed="a model directory or hub id", help=""),
         open=True,
-        help="more of them: name -> directory or hub id, as by the flag"
-        " --config.drafters.small=DIR",
+        help="more of them: name -> directory or hub id, as --config.drafters.small=DIR",
     )
     dtype: str = dtype_field("bfloat16 on TPU and GPU")
 
@@ -135,17 +134,16 @@ class Placement(Languages, Models):
     drafter_ways: dict[str, int] = mapping(
         integer(least=0, help=""),
         open=True,
-        help="by drafter: devices of mesh.model that share it; 1, where none are given: every"
-        " device holds it whole; 0: all, as the target",
+        help="by drafter: devices of mesh.model that share it; 1, the default: every device"
+        " holds it whole; 0: all, as the target",
     )
     pad_heads: bool = flag(
-        help="True: where heads do not divide by the devices that share a model, heads of zeros"
-        " are added: same tokens, and each device reads fewer weights"
+        help="add heads of zeros where heads do not divide by the devices that share a model"
     )
     least_shared: float = number(
         0.1,
         bounds="[0, 1]",
-        help="the share of the target's tokens that a drafter with another tokenizer must have",
+        help="share of the target's tokens that a drafter with another tokenizer must have",
     )
 
 
@@ -193,7 +191,7 @@ class Data(Examples):
 class Chat:
     """Chat template settings of prompts."""
 
-    chat: bool = flag(help="True: prompts are a user's messages in the model's template")
+    chat: bool = flag(help="prompts are a user's messages in the model's template")
     system: str = text(help="what a chat begins with; empty: nothing")
     chat_template_kwargs: dict[str, Any] = mapping(
         open=True, help="variables of the template: enable_thinking=False"
@@ -208,7 +206,7 @@ class Speech:
         help="as en or english; empty: its checkpoint's, or detected for each text"
     )
     task: str = text(help="transcribe, or translate: into English; empty: the checkpoint's")
-    timestamps: bool = flag(help="True: outputs contain timestamp tokens")
+    timestamps: bool = flag(help="outputs contain timestamp tokens")
 
 
 @block
@@ -232,8 +230,7 @@ class Tables(Counts):
     draft_tokens: int = integer(
         0,
         least=0,
-        help="ids of their vocabulary that speech drafters draft: the first ones, with EOS,"
-        " special tokens and times; 0: all",
+        help="first ids that speech drafters draft, next to EOS, special tokens and times; 0: all",
     )
     corpus_file: str = text(
         help="texts that suffix drafters search: lines, or JSON rows of the task"
@@ -251,9 +248,9 @@ class TimedTexts(Sizes, Data):
     """Texts that are decoded and timed."""
 
     name: str = text(help="of the data, for tables and reports")
-    examples: int = examples_field(200, "0: all")
+    examples: int = examples_field(200, "how many; 0: all")
     repeats: int = integer(3, most=10**4, help="timed decodes of every batch by every strategy")
-    overwrite: bool = flag(help="True: overwrite results in the workdir")
+    overwrite: bool = flag(help="overwrite results in the workdir")
 
 
 @block
@@ -268,8 +265,8 @@ class ComparedTexts(TimedTexts, Tables, Placement):
         " parameters",
     )
     invariant: bool = flag(
-        help="True: every target call feeds equally many tokens, so that greedy outputs agree in"
-        " half precision too, and take longer (docs/how_to/half_precision.md)"
+        help="every target call feeds equally many tokens, so that greedy outputs agree in"
+        " half precision too (docs/how_to/half_precision.md)"
     )
     profile_rounds: int = integer(
         0, least=0, most=10**4, help="of every strategy, for TensorBoard or Perfetto; 0: no profile"

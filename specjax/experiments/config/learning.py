@@ -79,13 +79,13 @@ class TrainedModel:
         "a list of numbers of layers, counted from 0",
         is_token,
         (),
-        help="of the checkpoint, counted from 0; empty: all",
+        help="of the checkpoint; empty: all",
     )
     encoder_layers: tuple[int, ...] = listing(
         "a list of numbers of layers, counted from 0", is_token, (), help="likewise"
     )
     shape: dict[str, Any] = mapping(help="in the fields of Hugging Face's config.json")
-    frozen: tuple[str, ...] = names(help="names of parameters that are not trained, as embedding")
+    frozen: tuple[str, ...] = names(help="parameters that are not trained, as embedding")
     tokenizer: str = text(help="directory or hub id; empty: the checkpoint's, or the target's")
 
 
@@ -144,12 +144,11 @@ class Train(Chat, Generation):
     )
     speech: Speech = group(Speech)
     dtype: str = dtype_field("of the arithmetic; parameters are float32")
-    remat: bool = flag(help="True: recompute layers in the backward pass, to save memory")
+    remat: bool = flag(help="recompute layers in the backward pass, to save memory")
     mesh: Mesh = group(Mesh, partial=True, help="devices that split batch and weights")
     fully_sharded: bool = flag(
         True,
-        help="weights, gradients and the optimizer's state are split over mesh.data too; False:"
-        " replicated, with less communication, where they fit",
+        help="weights, gradients and the optimizer's state are split over mesh.data too",
     )
     topology: str = topology_field()
     train: Data = group(Data, data={"split": "train"})

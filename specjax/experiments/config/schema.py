@@ -61,7 +61,7 @@ class Decode(Chosen, Chat, ComparedTexts):
     batching: str = choice(
         BATCHING,
         STATIC,
-        help="filled: a slot whose row has ended takes the next prompt, which measures throughput"
+        help="filled: a slot whose row has ended takes the next prompt"
         " (docs/how_to/many_prompts.md)",
     )
     topology: str = topology_field()
@@ -100,9 +100,7 @@ class Beams(Chat, TimedTexts, Counts, Languages, Models):
 class Windows:
     """How windows of audio follow each other; names are those of transformers' `generate`."""
 
-    condition_on_prev_tokens: bool = flag(
-        help="True: the previous transcript precedes a window's text"
-    )
+    condition_on_prev_tokens: bool = flag(help="the previous transcript precedes a window's text")
     temperature: tuple[float, ...] = listing(
         "a list of numbers of at least 0",
         is_number,
@@ -148,7 +146,7 @@ class Sweep:
     base: dict[str, Any] = mapping(help="the decode config")
     grid: dict[str, Any] = mapping(help="values by dotted field")
     strategies: tuple[str, ...] = names(help="of the base, baselines are added; empty: all")
-    apart: bool = flag(help="True: fields of different strategies are not crossed, each runs alone")
+    apart: bool = flag(help="fields of different strategies are not crossed, each runs alone")
 
 
 @block
