@@ -19,12 +19,21 @@ HEAD = """<!-- made by docs/scripts/python_page.py -->
 
 # Python
 
-You find here every public name of the package: how it is called, what it returns, what it refuses.
-
-`import specjax` is light; what a name needs is imported when the name is first used. A mistake of
-the caller raises `specjax.UserError` with one sentence that names the argument, its value and what
-it must be.
+The public names of the package. `import specjax` is light; what a name needs is imported when the
+name is first used. A mistake of the caller raises `specjax.UserError` with one sentence that names
+the argument, its value and what it must be.
 """
+
+STEPS = {
+    "BeamGenerator": {"run"},
+    "BeamStrategy": {"decoder", "scoring"},
+    "Generator": {
+        *("slots", "padded_size", "encode", "batch", "keys", "run", "compile", "program"),
+        *("arguments", "rows", "decode"),
+    },
+    "Strategy": {"decoder", "options"},
+}
+"""Methods by class that its other ones consist of; each has one line."""
 
 LONG = 90
 """Columns from which each argument has a line of its own."""
@@ -37,12 +46,26 @@ def page() -> str:
         value = getattr(specjax, name)
         parts.append(f"## `{name}`\n\n{described(f'specjax.{name}', value)}")
         if inspect.isclass(value) and not issubclass(value, Exception):
-            for method, routine in methods(value):
-                title = f"{name}.{method}".removesuffix(".__call__")
-                called = "generator" if method == "__call__" else method
-                parts.append(f"### `{title}{'(...)' * (title == name)}`\n\n")
-                parts[-1] += described(called, routine)
+            parts.extend(described_methods(name, value))
     return "\n".join(parts)
+
+
+def described_methods(name: str, cls: type) -> Iterator[str]:
+    """A section for each method of a class, and a list of its steps."""
+    steps = []
+    for method, routine in methods(cls):
+        if method in STEPS.get(name, ()):
+            known = inspect.signature(routine).parameters
+            arguments = ", ".join(each for each in known if each != "self")
+            first, _, _ = inspect.getdoc(routine).partition("\n")
+            steps.append(f"- `{method}({arguments})`: {first}\n")
+            continue
+        title = f"{name}.{method}".removesuffix(".__call__")
+        called = "generator" if method == "__call__" else method
+        shown = f"{title}{'(...)' * (title == name)}"
+        yield f"### `{shown}`\n\n{described(called, routine)}"
+    if steps:
+        yield f"Steps of a `{name}`:\n\n{''.join(steps)}"
 
 
 def methods(cls: type) -> Iterator[tuple[str, Any]]:
