@@ -96,13 +96,16 @@ class EncoderLayer(Layer[Norm]):
     """Self-attention in both directions, then the feed-forward network."""
 
     def __call__(
-        self, x: jax.Array, angles: jax.Array | None, bias: AnyBias, deterministic: bool
+        self, x: jax.Array, angles: jax.Array | None, bias: Any, deterministic: bool
     ) -> jax.Array:
-        h = self.before(self.self_norm, x)
-        q = self.self_attention.queries(h, angles)
-        h = self.self_attention(q, *self.self_attention.keys_values(h, angles), bias)
+        h = self.attend(self.before(self.self_norm, x), angles, bias)
         x = self.after(self.self_norm, x, h, deterministic)
         return self.feed_forward(x, deterministic)
+
+    def attend(self, h: jax.Array, angles: jax.Array | None, bias: Any) -> jax.Array:
+        """Applies self-attention to its input h [B, S, D]."""
+        q = self.self_attention.queries(h, angles)
+        return self.self_attention(q, *self.self_attention.keys_values(h, angles), bias)
 
 
 class DecoderLayer(Layer[Norm]):

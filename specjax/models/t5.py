@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import flax.linen as nn
 import jax
@@ -61,6 +61,9 @@ class T5Config:
     remat: bool = False  # training recomputes layers for the gradient, to save memory
 
 
+Config = TypeVar("Config", bound=T5Config)
+
+
 class Attention(encoder_decoder.Attention):
     """Attention with projections without biases and unscaled scores."""
 
@@ -97,16 +100,18 @@ class DecoderLayer(encoder_decoder.DecoderLayer):
         self.drop = nn.Dropout(c.dropout)
 
 
-class T5Module(EncoderDecoderModule):
+class T5Module(EncoderDecoderModule, Generic[Config]):
     """Parameters and layers; `T5` implements the model interface."""
 
-    config: T5Config
+    config: Config
+
+    encoder_layer: ClassVar[type[EncoderLayer]] = EncoderLayer
 
     def setup(self) -> None:
         c = self.config
         init = nn.initializers.normal(1.0)
         self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
-        self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
+        self.encoder = [self.encoder_layer(c) for _ in range(c.num_layers)]
         self.decoder = [DecoderLayer(c) for _ in range(c.num_decoder_layers)]
         self.encoder_bias = self.make_bias_tables(c.num_layers, bidirectional=True)
         self.decoder_bias = self.make_bias_tables(c.num_decoder_layers, bidirectional=False)
@@ -131,14 +136,14 @@ class T5Module(EncoderDecoderModule):
         return [one() for _ in range(layers)] if c.layer_tables else one()
 
     def make_layer_biases(
-        self, tables: Any, layers: Sequence[nn.Module], build: Callable[[Any], AnyBias]
-    ) -> list[AnyBias]:
+        self, tables: Any, layers: Sequence[nn.Module], build: Callable[[Any], Any]
+    ) -> list[Any]:
         """Builds the bias of each layer from its table or the stack's."""
         if self.config.layer_tables:
             return [build(table) for table in tables]
         return [build(tables)] * len(layers)
 
-    def make_source_biases(self, length: jax.Array, size: int) -> list[AnyBias]:
+    def make_source_biases(self, length: jax.Array, size: int) -> list[Any]:
         """Builds the encoder layers' biases: relative positions, keys below `length` [B]."""
         if not is_whole(size, size):
             distance = np.arange(-(size - 1), size + 1)

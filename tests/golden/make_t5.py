@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 from transformers import (
+    LongT5Config,
+    LongT5ForConditionalGeneration,
     MT5Config,
     MT5ForConditionalGeneration,
     T5Config,
@@ -52,8 +54,15 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_decoder_layers": 3, "relative_attention_num_buckets": 8,
         "relative_attention_max_distance": 12,
     },
+    "longt5": GATED | {
+        "d_model": 18, "d_kv": 5, "num_heads": 3, "d_ff": 28, "num_layers": 3,
+        "num_decoder_layers": 2, "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 16, "encoder_attention_type": "transient-global",
+        "local_radius": 3, "global_block_size": 4,
+    },
 }  # fmt: skip
 CLASSES = {
+    "longt5": (LongT5Config, LongT5ForConditionalGeneration),
     "mt5": (MT5Config, MT5ForConditionalGeneration),
     "umt5": (UMT5Config, UMT5ForConditionalGeneration),
 }

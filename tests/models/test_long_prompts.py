@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.models import attention, causal, prefill
+from specjax.models import attention, causal, local_attention, prefill
 from specjax.models.base import Cache
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.causal_layers import Heads
 from specjax.models.experts import Mixture
+from specjax.models.long_t5 import LongT5, LongT5Config
 from specjax.models.positions import Rope, Temperature
 from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
@@ -72,6 +73,12 @@ MODELS = {
             num_decoder_layers=2, buckets=8, max_distance=12,
         )
     ),
+    "longt5": LongT5(
+        LongT5Config(
+            vocab_size=V, d_model=16, d_kv=4, d_ff=24, num_heads=2, num_layers=2,
+            num_decoder_layers=2, buckets=8, max_distance=12, radius=1, global_block=3,
+        )
+    ),
     "t5gemma": T5Gemma(
         T5GemmaConfig(
             V, Stack(12, 16, 2, 2, 1, 6, Rope(6), (4, 0), query_scalar=4.0, softcap=3.0),
@@ -93,7 +100,7 @@ DECODERS = [name for name, model in MODELS.items() if model.info.start_token is 
 @contextlib.contextmanager
 def sizes(**numbers: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (attention, causal, prefill):
+        for module in (attention, causal, local_attention, prefill):
             for name, number in numbers.items():
                 if hasattr(module, name):
                     patch.setattr(module, name, number)
@@ -232,7 +239,7 @@ def test_a_row_keeps_its_bits_whatever_the_others_hold() -> None:
     np.testing.assert_array_equal(*logits)
 
 
-@pytest.mark.parametrize("name", ["t5", *GEMMAS])
+@pytest.mark.parametrize("name", ["t5", pytest.param("longt5", marks=pytest.mark.slow), *GEMMAS])
 def test_the_encoder_in_blocks_gives_its_whole_states(name: str) -> None:
     source, length = texts(SIZE), jnp.array(LENGTHS)
 
@@ -252,6 +259,7 @@ def test_the_encoder_in_blocks_gives_its_whole_states(name: str) -> None:
     [
         ("grouped", True),
         pytest.param("t5", False, marks=pytest.mark.slow),
+        pytest.param("longt5", True, marks=pytest.mark.slow),
         pytest.param("t5gemma", True, marks=pytest.mark.slow),
         pytest.param("t5gemma2", True, marks=pytest.mark.slow),
     ],
@@ -348,7 +356,11 @@ def test_states_of_a_long_prompt_are_held_for_a_chunk_only() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=() if n in ("grouped", "t5") else pytest.mark.slow) for n in MODELS],
+    [
+        pytest.param(n, marks=() if n in ("grouped", "t5") else pytest.mark.slow)
+        for n in MODELS
+        if n != "longt5"  # its local scores fit into one array in longer texts too
+    ],
 )
 def test_short_texts_have_no_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their programs are those of one array of scores; experts have a loop at any length."""

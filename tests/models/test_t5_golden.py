@@ -13,7 +13,7 @@ from golden_models import Golden, check_ragged_chunks, read_golden, same, teache
 from specjax.decoding.strategy import autoregressive
 
 FAST = ("t5_v1_0", "t5_v1_1", "mt5", "umt5", "t5gemma")
-SLOW = ("t5gemma_unequal", "t5gemma2")
+SLOW = ("longt5", "t5gemma_unequal", "t5gemma2")
 
 
 def shapes(*fast: str) -> list:
@@ -65,7 +65,7 @@ def test_at_picks_the_fed_positions_asked_for(golden: Golden) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("golden", ["t5_v1_1", "t5gemma"], indirect=True)
+@pytest.mark.parametrize("golden", ["t5_v1_1", "t5gemma", "longt5"], indirect=True)
 def test_padding_the_source_further_changes_nothing(golden: Golden) -> None:
     longer = golden.padded(13)
     same(teacher_forced(golden, longer), golden.logits)

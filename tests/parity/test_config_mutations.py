@@ -45,7 +45,17 @@ from mutations import (
     each,
     inside,
 )
-from relatives_mutations import M2M_100, MARIAN, MARIAN_TWO, MBART, MT5, OLMO2, PEGASUS, UMT5
+from relatives_mutations import (
+    LONGT5,
+    M2M_100,
+    MARIAN,
+    MARIAN_TWO,
+    MBART,
+    MT5,
+    OLMO2,
+    PEGASUS,
+    UMT5,
+)
 
 pytest.importorskip("torch")
 
@@ -164,6 +174,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     ),
     "m2m_100": ("m2m_100", SMALL_BART, M2M_100),
     "pegasus": ("pegasus", SMALL_BART, PEGASUS),
+    "longt5": (
+        "longt5",
+        SMALL_T5
+        | {"feed_forward_proj": "gated-gelu", "encoder_attention_type": "transient-global"}
+        | {"local_radius": 2, "global_block_size": 4},
+        LONGT5,
+    ),
     "umt5": ("umt5", SMALL_T5 | {"feed_forward_proj": "gated-gelu"}, UMT5),
     "t5gemma": (
         "t5gemma",

@@ -47,6 +47,8 @@ FAMILIES: dict[str, tuple[str, int, dict[str, Any]]] = {
     ),
     "mt5": ("mt5", 104, {}),
     "umt5": ("umt5", 105, {}),
+    "longt5": ("longt5", 109, {}),
+    "longt5_local": ("longt5", 110, {"encoder_attention_type": "local"}),
     "t5gemma": ("t5gemma", 106, {}),
     "t5gemma_unequal": ("t5gemma_unequal", 107, {}),
     "t5gemma2": ("t5gemma2", 108, {}),

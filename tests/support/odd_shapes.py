@@ -24,6 +24,7 @@ COUNTS = {
     "falcon": 6, "ministral": 3, "ministral3": 3, "gemma4_text": 5,
     "deepseek_v2": 5, "deepseek_v3": 5,
     "qwen3_5_text": 6, "qwen3_next": 4,
+    "longt5": 6,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -85,6 +86,15 @@ def _t5_v1_0(draw: _Choice) -> dict[str, Any]:
 def _gated(draw: _Choice) -> dict[str, Any]:
     gates = _t5(draw, "gated-gelu", "gated-gelu", "gated-silu", "gated-relu")
     return gates | {"tie_word_embeddings": draw.of(True, False)}
+
+
+def _longt5(draw: _Choice) -> dict[str, Any]:
+    """Neighborhoods that prompts exceed, and blocks that the shortest prompts do not fill."""
+    return _gated(draw) | {
+        "encoder_attention_type": draw.of("local", "transient-global", "transient-global"),
+        "local_radius": draw.of(0, 1, 2, 5, 9),
+        "global_block_size": draw.of(1, 3, 4, 30),
+    }
 
 
 def _stack(draw: _Choice, vocabulary: int) -> dict[str, Any]:
@@ -673,7 +683,7 @@ _MAKERS = {
     "gemma2": _gemma2, "gemma3_text": _gemma3, "olmo2": _olmo2, "phi3": _phi3, "smollm3": _smollm3,
     "gpt_neox": _gpt_neox, "opt": _opt,
     "mixtral": _mixtral, "qwen3_moe": _qwen3_moe,
-    "umt5": _gated, "t5gemma": _t5gemma, "t5gemma2": _t5gemma2,
+    "umt5": _gated, "longt5": _longt5, "t5gemma": _t5gemma, "t5gemma2": _t5gemma2,
     "gemma": _gemma1, "phi4": _phi4, "opt_350m": _opt_350m, "gpt2_scaled": _gpt2_scaled,
     "pegasus": _sinusoids, "marian_two": _marian_two, "cwm": _cwm, "qwen2_moe": _qwen2_moe,
     "glm4_moe": _glm4_moe, "gpt_oss": _gpt_oss,

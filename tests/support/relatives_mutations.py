@@ -99,6 +99,12 @@ _OF_T5: list[Mutation] = [
     Mutation({"vocab_size": GONE}),
 ]
 MT5: list[Mutation] = [*_OF_T5, *each("tokenizer_class", "T5Tokenizer")]
+LONGT5: list[Mutation] = [
+    *_OF_T5,
+    *each("local_radius", 0, 1, 5, -1, "2", GONE),
+    *each("global_block_size", 1, 3, 0, None, GONE),
+    *each("encoder_attention_type", "local", "transient-global", "global", None, GONE),
+]
 UMT5: list[Mutation] = [*_OF_T5, *each("scalable_attention", True, False)]
 
 OLMO2: list[Mutation] = [

@@ -21,6 +21,7 @@ from specjax.hf.families.schema import (
     size,
 )
 from specjax.models.layers import ACTIVATIONS
+from specjax.models.long_t5 import LongT5, LongT5Config
 from specjax.models.t5 import T5, T5Config
 
 IGNORED = r"(en|de)coder\.embed_tokens\.weight|.*EncDecAttention\.relative_attention_bias\.weight"
@@ -196,3 +197,46 @@ class UMT5Family(T5Family[T5Config]):
         """Writes both fields for scaled outputs: versions of transformers read one each."""
         tied = config.tied or config.scale_outputs
         return super().to_fields(config) | {"tie_word_embeddings": tied}
+
+
+LOCAL, GLOBAL = ATTENTIONS = "local", "transient-global"
+"""Kinds of attention in LongT5's encoder."""
+
+
+@FAMILIES.register("longt5")
+class LongT5Family(T5Family[LongT5Config]):
+    """LongT5: local or transient-global attention in the encoder (Guo et al. 2022)."""
+
+    model, shape = LongT5, LongT5Config
+    schema = T5Family.schema.derive(
+        "longt5",
+        local_radius=size(127, least=0),
+        global_block_size=size(16),
+        encoder_attention_type=choice(LOCAL, ATTENTIONS),
+    )
+    words: ClassVar[dict[str, str]] = {**T5Family.words, "radius": "local_radius"}
+    architecture = "LongT5ForConditionalGeneration"
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        is_global = fields["encoder_attention_type"] == GLOBAL
+        block = fields["global_block_size"] if is_global else 0
+        return super().from_fields(fields, hf) | {"global_block": block}
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        kind = {"encoder_attention_type": GLOBAL if config.global_block else LOCAL}
+        size = {"global_block_size": config.global_block} if config.global_block else {}
+        return super().to_fields(config) | kind | size
+
+    def table(self, config: Any) -> Tensors:
+        """The encoder's attention has names of its own."""
+        own = "TransientGlobalSelfAttention" if config.global_block else "LocalSelfAttention"
+        first = "encoder.block.{}.layer.0.TransientGlobalSelfAttention"
+        tensors = {
+            name: entry.replace("SelfAttention", own) if name.startswith("encoder") else entry
+            for name, entry in super().table(config).items()
+            if isinstance(entry, str)
+        }
+        return tensors | {
+            "block_bias": f"{first.format(0)}.global_relative_attention_bias",
+            "encoder_{}.block_norm": f"{first}.global_input_layer_norm",
+        }
