@@ -30,7 +30,7 @@ class Sizes:
     """Fields that configs and the Python API share."""
 
     batch_size: int = fields.integer(1, most=2**20, help="texts that are decoded together")
-    max_new_tokens: int = fields.integer(64, most=TOKENS, help="of an output at most")
+    max_new_tokens: int = fields.integer(64, most=TOKENS, help="most tokens of an output")
     max_prompt_tokens: int = fields.integer(512, most=TOKENS, help="longer prompts are refused")
     bucket: int = fields.integer(
         0,
@@ -39,7 +39,7 @@ class Sizes:
         help="prompts are padded to multiples of it, and each width is compiled; 0: to the few"
         " widths by which padding is at most a tenth of all positions",
     )
-    seed: int = seed(help="of what is drawn at temperatures above 0")
+    seed: int = seed(help="seed of random draws")
 
 
 def check_integer(where: str, value: Any, least: int) -> None:

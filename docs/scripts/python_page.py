@@ -20,9 +20,12 @@ HEAD = """<!-- made by docs/scripts/python_page.py -->
 # Python
 
 The public names of the package. `import specjax` is light; what a name needs is imported when the
-name is first used. A mistake of the caller raises `specjax.UserError` with one sentence that names
-the argument, its value and what it must be.
+name is first used. Everything here raises `specjax.UserError` for a mistake of the caller, with one
+sentence that names the argument, its value and what it must be; streams do so when they are called.
 """
+
+RAISES = re.compile(r"\n\nRaises:\n +UserError: .*?(?=\n\n|\Z)", re.DOTALL)
+"""The part of a docstring that the head of the page says of all."""
 
 STEPS = {
     "BeamGenerator": {"run"},
@@ -79,7 +82,7 @@ def methods(cls: type) -> Iterator[tuple[str, Any]]:
 
 def described(name: str, value: Any) -> str:
     """How it is called, and its docstring in Markdown."""
-    text = re.sub(r"\nRaises:\n\s+(\w+): ", r"\nRaises `\1` ", inspect.getdoc(value) or "")
+    text = RAISES.sub("", inspect.getdoc(value) or "")
     if inspect.isclass(value) and issubclass(value, Exception):
         return f"{text}\n"
     return f"```python\n{signature(name, value)}\n```\n\n{text}\n"

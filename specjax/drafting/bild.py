@@ -53,7 +53,9 @@ class Bild(Drafter):
         bounds="[0, inf]", traced="fallback", help="confidence below which it hands over"
     )
     verify_eos: bool = fields.flag(help="the target reviews the end of a text too")
-    distance: str = fields.choice(tuple(DISTANCES), "cross_entropy", help="of a draft's token")
+    distance: str = fields.choice(
+        tuple(DISTANCES), "cross_entropy", help="distance of a drafted token"
+    )
     compat: str = fields.choice(COMPAT, PAPER, help="whose BiLD")
 
     rule_type = Rollback

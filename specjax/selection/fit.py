@@ -36,7 +36,7 @@ class Fit:
     """
 
     objective: str = fields.choice(OBJECTIVES, EXACT, help="how the gradient is taken")
-    baseline: bool = fields.flag(help="of reinforce")
+    baseline: bool = fields.flag(help="baseline of reinforce")
     epochs: int = fields.integer(3, most=10**6, help="passes over the queries")
     batch_size: int = fields.integer(64, most=2**20, help="queries of a step")
     learning_rate: float = fields.number(1e-3, bounds="[1e-9, 1000]", help="of AdamW")

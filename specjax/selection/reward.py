@@ -32,10 +32,12 @@ class Reward:
     """
 
     kind: str = fields.choice(
-        KINDS, ALIGNMENT, help="with the target, and cheapness; or speedup, as it was measured"
+        KINDS, ALIGNMENT, help="alignment with the target and cheapness, or measured speedup"
     )
-    measure: str = fields.choice(MEASURES, ROUGE_L, help="of alignment")
-    align_weight: float = fields.number(0.5, bounds="[0, 1]", help="of alignment against cheapness")
+    measure: str = fields.choice(MEASURES, ROUGE_L, help="measure of alignment")
+    align_weight: float = fields.number(
+        0.5, bounds="[0, 1]", help="weight of alignment against cheapness"
+    )
     unit: float = fields.number(1e9, bounds="(0, inf)", help="parameters that cheapness counts in")
 
     def __post_init__(self) -> None:

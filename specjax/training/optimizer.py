@@ -22,12 +22,14 @@ class Optimizer:
     one absolute rate is too large for some and too small for others.
     """
 
-    steps: int = fields.integer(1000, most=10**8, help="of training")
-    learning_rate: float = fields.number(1e-3, bounds="[1e-9, 1000]", help="peak")
-    name: str = fields.choice(NAMES, "adamw", help="the rule")
+    steps: int = fields.integer(1000, most=10**8, help="optimizer steps")
+    learning_rate: float = fields.number(
+        1e-3, bounds="[1e-9, 1000]", help="peak of the learning rate"
+    )
+    name: str = fields.choice(NAMES, "adamw", help="update rule")
     warmup: int = fields.integer(0, least=0, help="steps of linear growth")
     decay: str = fields.choice(DECAYS, "linear", help="to zero at `steps`")
-    weight_decay: float = fields.number(0.0, bounds="[0, 1000]", help="of adamw")
+    weight_decay: float = fields.number(0.0, bounds="[0, 1000]", help="weight decay of adamw")
     clip: float = fields.number(
         1.0, bounds="[0, 1000000]", help="global norm of the gradient; 0: none"
     )

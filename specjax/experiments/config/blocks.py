@@ -37,7 +37,7 @@ def examples_field(default: int, help: str) -> Any:
 
 def topology_field() -> Any:
     """The field of jobs whose programs can be compiled for TPUs."""
-    return text(help="of --dry_run: TPU chips to compile for, as v4:2x2x1")
+    return text(help="TPU chips that --dry_run compiles for, as v4:2x2x1")
 
 
 def strategies_field(help: str) -> Any:
@@ -120,9 +120,11 @@ class Models(Generation):
 class Languages:
     """Languages of prompts and outputs."""
 
-    source_language: str = text(help="of prompts, as eng_Latn, where the tokenizer has codes")
+    source_language: str = text(
+        help="language of prompts, as eng_Latn, where the tokenizer has codes"
+    )
     target_language: str = text(
-        help="of texts, likewise, by their first token; empty: as they begin"
+        help="language of outputs, set by their first token; empty: not set"
     )
 
 
@@ -153,10 +155,10 @@ class Place:
 
     kind: str = choice(tuple(KINDS), "", help="empty: the task's source, or by the path")
     path: str = text(help="file, pattern, directory or hub id")
-    reference_path: str = text(help="of text, the lines of the references")
-    subset: str = text(help="of a data set of the hub")
-    split: str = text(help="as test or train")
-    data_dir: str = text(help="of tfds, where it is prepared")
+    reference_path: str = text(help="file of the references, for text")
+    subset: str = text(help="configuration of a data set of the hub")
+    split: str = text(help="split of the data, as test or train")
+    data_dir: str = text(help="folder of a prepared tfds data set")
 
 
 @block
@@ -168,15 +170,13 @@ class Examples:
 
     task: str = choice(TASKS, "", help="its name; empty: plain files")
     data: Place = group(Place, partial=True, help="another source of the task")
-    turns: int = integer(
-        0, least=0, help="of a task's conversations, how many messages are decoded; 0: all"
-    )
-    source_file: str = text(help="what models read")
-    reference_file: str = text(help="what outputs are scored by")
-    source_field: str = text("source", help="of JSONL")
-    reference_field: str = text("reference", help="of JSONL")
-    group_field: str = text(help="to report figures by its values; empty: none")
-    prefix: str = text(help="put before every source")
+    turns: int = integer(0, least=0, help="messages of each conversation to decode; 0: all")
+    source_file: str = text(help="file of what models read")
+    reference_file: str = text(help="file of what outputs are scored by")
+    source_field: str = text("source", help="field of JSONL that models read")
+    reference_field: str = text("reference", help="field of JSONL that outputs are scored by")
+    group_field: str = text(help="field whose values group the figures; empty: none")
+    prefix: str = text(help="text before every source")
     examples: int = examples_field(0, "how many; 0: all")
 
 
@@ -213,10 +213,10 @@ class Speech:
 class Counts:
     """Counts that drafters read."""
 
-    ngram_table: str = text(help="what `configs/ngram.py` wrote; empty: fitted from the next two")
+    ngram_table: str = text(help="table of `configs/ngram.py`; empty: fitted from the next two")
     ngram_file: str = text(help="text to fit n-grams from; empty: rows that are not decoded")
     ngram_examples: int = integer(
-        1000, least=0, help="of a task, read in addition to `examples` when a strategy needs them"
+        1000, least=0, help="rows of a task to fit from, when a strategy needs them"
     )
 
 
@@ -236,7 +236,7 @@ class Tables(Counts):
         help="texts that suffix drafters search: lines, or JSON rows of the task"
     )
     corpus_split: str = text(
-        help='of the task\'s source, as "train", instead; both empty: as ngram_file'
+        help='split of the task instead, as "train"; both empty: as ngram_file'
     )
     corpus_tokens: int = integer(
         2**20, least=16, most=2**25, help="only the last of these texts that fit"
@@ -247,7 +247,7 @@ class Tables(Counts):
 class TimedTexts(Sizes, Data):
     """Texts that are decoded and timed."""
 
-    name: str = text(help="of the data, for tables and reports")
+    name: str = text(help="name of the data, for tables and reports")
     examples: int = examples_field(200, "how many; 0: all")
     repeats: int = integer(3, most=10**4, help="timed decodes of every batch by every strategy")
     overwrite: bool = flag(help="overwrite results in the workdir")
@@ -261,15 +261,15 @@ class ComparedTexts(TimedTexts, Tables, Placement):
     prices: dict[str, float] = mapping(
         number(bounds="(0, inf)", help=""),
         open=True,
-        help="of a call by model, for the standardized walltime improvement; empty: numbers of"
-        " parameters",
+        help="prices of calls by model, for the standardized walltime improvement; empty: numbers"
+        " of parameters",
     )
     invariant: bool = flag(
         help="every target call feeds equally many tokens, so that greedy outputs agree in"
         " half precision too (docs/how_to/half_precision.md)"
     )
     profile_rounds: int = integer(
-        0, least=0, most=10**4, help="of every strategy, for TensorBoard or Perfetto; 0: no profile"
+        0, least=0, most=10**4, help="rounds to profile of every strategy; 0: none"
     )
 
 
@@ -280,4 +280,4 @@ class Chosen:
     strategies: dict[str, Any] = strategies_field(
         "what is compared: name -> drafter, rule, their fields"
     )
-    only: str = text(help="some of them, comma-separated, in addition to the baseline; empty: all")
+    only: str = text(help="some of them, with commas between, next to the baseline; empty: all")

@@ -50,14 +50,12 @@ class Online(Sizes, Models):
     """A stream of texts that one drafter learns from while it is decoded."""
 
     name: str = text(help="for reports")
-    sources: dict[str, Any] = mapping(group(Examples), help="of texts: name -> their fields")
-    stream: tuple[str, ...] = names(
-        help="names of the sources in the order in which they are decoded"
-    )
+    sources: dict[str, Any] = mapping(group(Examples), help="sources of texts: name -> fields")
+    stream: tuple[str, ...] = names(help="the sources in the order in which they are decoded")
     strategies: dict[str, Any] = strategies_field("they take turns at every batch")
     learns: str = text(help="the strategy whose drafter learns between texts; empty: none")
     every: int = integer(8, help="texts between updates; an update learns from these")
-    steps: int = integer(1, most=10**8, help="of the optimizer in an update")
+    steps: int = integer(1, most=10**8, help="optimizer steps of an update")
     objective: dict[str, Any] = objective_field("distillation")
     optimizer: Optimizer = group(
         Optimizer,
@@ -79,7 +77,7 @@ class TrainedModel:
         "a list of numbers of layers, counted from 0",
         is_token,
         (),
-        help="of the checkpoint; empty: all",
+        help="layers of the checkpoint to keep; empty: all",
     )
     encoder_layers: tuple[int, ...] = listing(
         "a list of numbers of layers, counted from 0", is_token, (), help="likewise"
@@ -107,7 +105,7 @@ class TargetOutputs:
     """How the target generates outputs to learn from."""
 
     temperature: float = number(0.0, bounds="[0, 1000]", help="0: greedy")
-    batch_size: int = integer(64, most=2**20, help="of its decodes")
+    batch_size: int = integer(64, most=2**20, help="rows of its decodes")
 
 
 @block
@@ -116,7 +114,7 @@ class Evaluation:
 
     every: int = integer(500, help="steps; each one leaves a checkpoint")
     keep: str = text("loss", help="the score that selects the best checkpoint: loss or another")
-    batch_size: int = integer(32, most=2**20, help="of validation")
+    batch_size: int = integer(32, most=2**20, help="rows of validation")
     decode: bool = flag(True, help="score decoded outputs by the metric of `validation`")
     acceptance: tuple[float, ...] = whole(
         f"a list of temperatures from 0 to {HOTTEST:g} that differ",
@@ -130,7 +128,7 @@ class Evaluation:
 class Log:
     """Where a run is logged in addition to TensorBoard."""
 
-    wandb_project: str = text(help="of Weights & Biases")
+    wandb_project: str = text(help="project of Weights & Biases")
 
 
 @block
@@ -139,9 +137,7 @@ class Train(Chat, Generation):
 
     name: str = text(help="for progress bars and reports")
     model: TrainedModel = group(TrainedModel)
-    target: str = text(
-        help="directory or hub id of the model for outputs, distributions or acceptance"
-    )
+    target: str = text(help="model for outputs, distributions or acceptance: directory or hub id")
     speech: Speech = group(Speech)
     dtype: str = dtype_field("of the arithmetic; parameters are float32")
     remat: bool = flag(help="recompute layers in the backward pass, to save memory")
@@ -165,11 +161,11 @@ class Train(Chat, Generation):
     batch_size: int = integer(64, most=2**20, help="rows of a step")
     accumulate: int = integer(1, help="micro-batches that a batch is cut into")
     bucket: int = bucket_field(8, "rows are padded to multiples of it; each width compiles once")
-    dropout: float = number(0.0, bounds="[0, 0.99]", help="of states and attention")
+    dropout: float = number(0.0, bounds="[0, 0.99]", help="rate, for states and attention")
     learn_prompt: bool = flag(help="decoder-only: True learns the prompts too (language modeling)")
     max_prompt_tokens: int = integer(512, most=TOKENS, help="longer rows are left out")
     max_output_tokens: int = integer(128, most=TOKENS, help="likewise")
-    seed: int = seed(help="of batches, dropout and samples")
+    seed: int = seed(help="seed of batches, dropout and samples")
     evaluation: Evaluation = group(Evaluation)
     log: Log = group(Log)
 
@@ -179,7 +175,7 @@ class HeldOut:
     """Rows that figures are measured on."""
 
     heldout: int = integer(1000, help="rows, drawn at random, that the fit is measured on")
-    seed: int = seed(help="of that draw")
+    seed: int = seed(help="seed of that draw")
 
 
 @block
@@ -190,7 +186,7 @@ class Ngram(HeldOut, Examples):
     text_file: str = text(
         help="text lines, or generated outputs as JSONL; instead of task, data and files"
     )
-    successors: int = integer(64, help="kept of each token")
+    successors: int = integer(64, help="successors kept of each token")
     smoothing: float = number(1e-3, bounds="[1e-12, 1000]", help="added to every count")
 
 
@@ -215,7 +211,7 @@ class SelectData(Sizes, Placement):
         group(Examples, data={"split": "train"}), help="sets of queries"
     )
     strategies: dict[str, Any] = strategies_field("the arms")
-    batch_size: int = integer(64, most=2**20, help="of generation")
+    batch_size: int = integer(64, most=2**20, help="rows that generate together")
     repeats: int = integer(
         0, least=0, most=10**4, help="timed decodes of every query by every arm; 0: none"
     )
@@ -227,14 +223,14 @@ class SelectData(Sizes, Placement):
 class Select:
     """A policy that chooses a drafter; fields of groups are changed as `fit={"epochs": 10}`."""
 
-    data: str = text(help="folder that select_data has made")
-    test: str = text(help="another one, for evaluation; empty: a share of `data`")
+    data: str = text(help="folder written by select_data")
+    test: str = text(help="another such folder, for evaluation; empty: a share of `data`")
     heldout: float = number(0.1, bounds="[0.01, 0.9]", help="that share")
-    arms: tuple[str, ...] = names(help="of the data, in the policy's order; empty: all")
+    arms: tuple[str, ...] = names(help="arms of the data, in the policy's order; empty: all")
     hidden: int = integer(512, help="units of each hidden layer")
     reward: Reward = group(Reward, help="the reward of a policy")
     fit: Fit = group(Fit, help="how a policy is trained")
-    seed: int = seed(help="of the share and of training")
+    seed: int = seed(help="seed of the share and of training")
 
 
 @block
@@ -247,10 +243,10 @@ class SelectCurve(Select):
         (),
         help="training queries; empty: 10, 30, 100, ... and all",
     )
-    seeds: int = integer(5, most=10**4, help="of the choice of queries and of training")
+    seeds: int = integer(5, most=10**4, help="seeds of the choice of queries and of training")
     align_weights: tuple[float, ...] = listing(
         "a list of numbers from 0 to 1",
         lambda x: is_number(x) and x <= 1,
         (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
-        help="of alignment relative to cost",
+        help="weights of alignment against cost",
     )

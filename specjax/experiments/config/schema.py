@@ -69,7 +69,7 @@ class Decode(Chosen, Chat, ComparedTexts):
         help="to predict speedups from: a number, NAME=NUMBER,..., or a results.json"
     )
     sweep: dict[str, Any] = mapping(
-        help="of configs/sweep.py when it is given no grid: strategy -> fields"
+        help="grid of configs/sweep.py without a grid of its own: strategy -> fields"
     )
 
 
@@ -125,7 +125,7 @@ class Transcribe(Chosen, TimedTexts, Tables, Placement):
 
     task: str = text("transcribe", help="where audio and references come from")
     metric: str = text("wer_basic", help="metric of the texts")
-    max_new_tokens: int = integer(220, most=TOKENS, help="of a window at most")
+    max_new_tokens: int = integer(220, most=TOKENS, help="most tokens of a window")
     max_prompt_tokens: Any = remove_field()
     speech: Speech = group(Speech, timestamps=True)
     windows: Windows = group(Windows)
@@ -136,7 +136,7 @@ class Compare:
     """Finished decode runs side by side."""
 
     runs: str = text(help="their workdirs, commas between; the others are compared with the first")
-    seed: int = seed(help="of the examples that are drawn for the intervals")
+    seed: int = seed(help="seed of the bootstrap")
 
 
 @block
@@ -145,7 +145,9 @@ class Sweep:
 
     base: dict[str, Any] = mapping(help="the decode config")
     grid: dict[str, Any] = mapping(help="values by dotted field")
-    strategies: tuple[str, ...] = names(help="of the base, baselines are added; empty: all")
+    strategies: tuple[str, ...] = names(
+        help="those of the base to run, baselines are added; empty: all"
+    )
     apart: bool = flag(help="fields of different strategies are not crossed, each runs alone")
 
 
@@ -154,31 +156,35 @@ class Tune:
     """A search for the best setting of a strategy of a decode config."""
 
     base: dict[str, Any] = mapping(help="the decode config")
-    strategy: str = text(help="of the base; empty: the first with a neural drafter")
+    strategy: str = text(help="its name in the base; empty: the first with a neural drafter")
     space: dict[str, Any] = mapping(
         help="values by field; empty: draft lengths and, where it has one, confidence stops"
     )
     tree_nodes: int = integer(
-        0, least=0, help="most nodes of trees that are searched as well as chains; 0: no trees"
+        0, least=0, help="most nodes of trees, searched as well as chains; 0: no trees"
     )
     objective: str = choice(
         ("time", "swi"), "time", help="swi: the price of all calls, for all candidates"
     )
     budget_seconds: float = number(
-        300.0, bounds="(0, inf)", help="of the whole search, loading and compiling included"
+        300.0, bounds="(0, inf)", help="limit of the search, loading and compiling included"
     )
-    probe_examples: int = integer(32, help="decoded to predict candidates of all draft lengths")
+    probe_examples: int = integer(32, help="examples decoded to predict all draft lengths")
     margin: float = number(
         0.2,
         bounds="[0, 1]",
         help="candidates predicted to be slower than the best by more are not run",
     )
-    contenders: int = integer(6, help="candidates that are run at most")
-    first_examples: int = integer(16, help="of the first round; each later one has twice as many")
+    contenders: int = integer(6, help="most candidates that are run")
+    first_examples: int = integer(
+        16, help="examples of the first round; each later round has twice as many"
+    )
     quality_loss: float = number(
         0.5, bounds="[0, 100]", help="allowed points of the metric, where outputs change"
     )
-    quality_examples: int = integer(50, help="of the first round at least, where outputs change")
+    quality_examples: int = integer(
+        50, help="least examples of the first round, where outputs change"
+    )
 
 
 @block

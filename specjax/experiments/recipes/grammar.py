@@ -20,7 +20,7 @@ _START_LAYERS = 2
 
 
 def _steps(steps: int) -> Any:
-    return integer(steps, most=10**8, help="of training")
+    return integer(steps, most=10**8, help="training steps")
 
 
 @block
@@ -47,7 +47,7 @@ class Target(Drafter):
     learning_rate: float = number(2.5e-2, bounds="[1e-9, 1000]", help="peak")
     steps: int = _steps(STEPS)
     deep_layers: int = integer(LAYERS, least=0, help="decoder layers after the last steps")
-    deep_steps: int = integer(10, least=0, most=10**8, help="the last steps")
+    deep_steps: int = integer(10, least=0, most=10**8, help="number of these last steps")
 
 
 def _pairs(default: int, help: str) -> Any:
@@ -62,11 +62,11 @@ class Training:
     test_examples: int = _pairs(200, "sentences to decode")
     vocab_size: int = integer(2048, least=16, most=10**7, help="pieces at most")
     most_words: int = integer(
-        16, least=LEAST_LIMIT, help="German ones of a sentence; longer ones take longer to learn"
+        16, least=LEAST_LIMIT, help="German words of a sentence; longer ones take longer to learn"
     )
-    most_tokens: int = integer(20, help="of a sentence to learn from: one compiled shape")
+    most_tokens: int = integer(20, help="tokens of a sentence to learn from: one compiled shape")
     batch_size: int = integer(32, most=2**20, help="sentences of a step")
-    seed: int = seed(help="of parameters and batches")
+    seed: int = seed(help="seed of parameters and batches")
     target: Target = group(Target)
     drafter: Drafter = group(Drafter)
 
