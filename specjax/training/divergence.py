@@ -26,23 +26,23 @@ class DivergenceFields:
     """A divergence from the target, and the numbers of the acceptance-aware ones."""
 
     divergence: str = fields.choice(
-        FROM_TARGET, "forward_kl", help="cross_entropy: of the target's most probable token"
+        FROM_TARGET, "forward_kl", help="cross_entropy: with the target's most probable token"
     )
     kl_decay: float = fields.number(
-        3.0, bounds="[0, inf)", help="of lk_lambda: KL has the weight exp(-kl_decay * acceptance)"
+        3.0, bounds="[0, inf)", help="for lk_lambda: KL has the weight exp(-kl_decay * acceptance)"
     )
     acceptance_scope: str = fields.choice(
         (POSITION, BATCH),
         POSITION,
-        help="of lk_lambda: the acceptance of each position, or its mean over a micro-batch",
+        help="for lk_lambda: the acceptance of each position, or its mean over a micro-batch",
     )
     ce_weight: float = fields.number(
-        0.1, bounds="[0, inf)", help="of tv_ce: weight of the cross-entropy with the text's token"
+        0.1, bounds="[0, inf)", help="for tv_ce: weight of the cross-entropy with the text's token"
     )
     l1_weight: float = fields.number(
-        0.9, bounds="[0, inf)", help="of tv_ce: weight of the L1 distance, twice total variation"
+        0.9, bounds="[0, inf)", help="for tv_ce: weight of the L1 distance, twice total variation"
     )
-    top_k: int = fields.integer(10, help="of top_k: how many of the target's ids count")
+    top_k: int = fields.integer(10, help="for top_k: how many of the target's ids count")
 
     def __post_init__(self) -> None:
         check_unread(self, "divergence", READ)

@@ -33,7 +33,9 @@ class CrossEntropy(Objective[LanguageModel]):
         (LAST, FIRST_AND_LAST, ALL), LAST, help="decoder layers after which labels are predicted"
     )
     exit_weights: str = fields.choice(
-        (EQUAL, LINEAR), EQUAL, help="of the exits' losses; linear: in the layer's number (CALM)"
+        (EQUAL, LINEAR),
+        EQUAL,
+        help="weights of the exits' losses; linear: in the layer's number (CALM)",
     )
 
     def sums(

@@ -44,10 +44,10 @@ class DFlashObjective(FeatureDrafting[DFlash]):
     )
 
     confidence_weight: float = fields.number(
-        1.0, bounds="[0, inf)", help="of the cross-entropy of a confidence head"
+        1.0, bounds="[0, inf)", help="weight of the cross-entropy of a confidence head"
     )
     base_weight: float = fields.number(
-        0.0, bounds="[0, inf)", help="of the divergence without the correction, which is added"
+        0.0, bounds="[0, inf)", help="weight of the divergence without the correction"
     )
     calibrate: bool = fields.flag(
         False,

@@ -30,12 +30,12 @@ class Distillation(DivergenceFields, Objective[LanguageModel]):
     divergence: str = fields.choice(
         tuple(DIVERGENCES),
         "forward_kl",
-        help="between the two; total_variation is one minus the acceptance of speculative sampling",
+        help="total_variation is one minus the acceptance of speculative sampling",
     )
     temperature: float = fields.number(
         1.0,
         bounds="[0.001, 1000]",
-        help="of both distributions, and of samples of the model in training",
+        help="temperature of both distributions, and of samples of the model in training",
     )
     label_weight: float = fields.number(
         0.0, bounds="[0, 1]", help="share of the cross-entropy with the labels"

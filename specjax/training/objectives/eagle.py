@@ -30,7 +30,7 @@ class EagleObjective(FeatureDrafting[Eagle]):
     trains = Eagle
     decayed_by: ClassVar[str] = "decay"
 
-    steps: int = fields.integer(3, most=16, help="of a draft that are unrolled in training")
+    steps: int = fields.integer(3, most=16, help="steps of a draft that are unrolled in training")
     decay: float = fields.number(0.8, bounds="(0, 1]", help="weight of a step by that before it")
 
     def weights(self, model: Eagle) -> list[float]:

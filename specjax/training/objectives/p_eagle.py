@@ -40,7 +40,7 @@ class PEagleObjective(FeatureDrafting[PEagle]):
     apart: ClassVar[int] = 0
     decayed_by: ClassVar[str] = "slot_decay"
 
-    slots: int = fields.integer(5, least=2, most=16, help="of a draft, with the first one")
+    slots: int = fields.integer(5, least=2, most=16, help="slots of a draft, with the first one")
     kept: float = fields.number(
         0.7, bounds="(0, 1]", help="positions of a slot by those of the slot before it"
     )
