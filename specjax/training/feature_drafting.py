@@ -70,8 +70,8 @@ class FeatureDrafting(DivergenceFields, Objective[Drafter]):
     weighting: str = fields.choice(
         WEIGHTINGS,
         DECAY,
-        help="weights of a draft's tokens; decay: fixed, by gamma or decay; prefix: by the chance that all"
-        " tokens before are accepted; dpace: of cross_entropy, by D-PACE",
+        help="weights of a draft's tokens; decay: fixed, by gamma or decay; prefix: by the chance"
+        " that all tokens before are accepted; dpace: of cross_entropy, by D-PACE",
     )
     dpace_alpha: float = fields.number(
         0.5, bounds="[0, 1]", help="for dpace: 0: the drafter's own probabilities, 1: a fixed fall"
