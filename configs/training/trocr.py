@@ -16,33 +16,16 @@ counted. Not run here: the weights were not there; a drafter of a tiny model was
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import train_config
+from specjax.experiments.recipes.borrowed_encoder import distill_decoder
 
 
 def get_config() -> ConfigDict:
     """The experiment; every field can be set by a flag."""
-    return train_config(
+    return distill_decoder(
+        "microsoft/trocr-large-handwritten",
+        (0, 11),
+        "read_image",
         name="trocr_drafter",
-        target="microsoft/trocr-large-handwritten",
-        model={
-            "checkpoint": "microsoft/trocr-large-handwritten",
-            "decoder_layers": (0, 11),
-            "frozen": ("embedding",),
-        },
-        train={"task": "read_image"},
-        validation={"examples": 24},  # the last rows
-        sequences={"data": 0.0, "target": 1.0},
-        target_outputs={"batch_size": 8},
-        objective={"name": "distillation", "divergence": "forward_kl"},
-        optimizer={"steps": 400, "learning_rate": 5e-4, "warmup": 40},
-        evaluation={
-            "every": 100,
-            "batch_size": 8,
-            "decode": False,
-            "acceptance": (0.0,),
-            "keep": "acceptance_0",
-        },
-        batch_size=8,
         bucket=16,
         max_output_tokens=64,
     )

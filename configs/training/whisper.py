@@ -14,34 +14,17 @@ Encoder states of each file are computed once and lie in the workdir: 1.5 MB a f
 
 from ml_collections import ConfigDict
 
-from specjax.experiments.config.defaults import train_config
+from specjax.experiments.recipes.borrowed_encoder import distill_decoder
 
 
 def get_config() -> ConfigDict:
     """The experiment; every field can be set by a flag."""
-    return train_config(
+    return distill_decoder(
+        "openai/whisper-base",
+        (0, 5),
+        "transcribe",
         name="whisper_drafter",
-        target="openai/whisper-base",
-        model={
-            "checkpoint": "openai/whisper-base",
-            "decoder_layers": (0, 5),
-            "frozen": ("embedding",),
-        },
         speech={"task": "transcribe"},
-        train={"task": "transcribe"},
-        validation={"examples": 24},  # the last rows
-        sequences={"data": 0.0, "target": 1.0},
-        target_outputs={"batch_size": 8},
-        objective={"name": "distillation", "divergence": "forward_kl"},
-        optimizer={"steps": 400, "learning_rate": 5e-4, "warmup": 40},
-        evaluation={
-            "every": 100,
-            "batch_size": 8,
-            "decode": False,
-            "acceptance": (0.0,),
-            "keep": "acceptance_0",
-        },
-        batch_size=8,
         bucket=64,
         max_output_tokens=192,
     )
