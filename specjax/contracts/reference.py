@@ -85,10 +85,13 @@ def format_help(*shown: Registry) -> str:
 def format_table(shown: Registry) -> str:
     """Formats a registry as a Markdown table, followed by a list of its fields.
 
-    Entries with the same field share its item. Only classes of the registry's own package are
+    Entries with the same field share its item. Where each entry is one field of its own name, as a
+    generation setting is, a list alone says both. Only classes of the registry's own package are
     shown, not those that a user registered.
     """
     ours = [entry for entry in shown.values() if entry.cls.__module__.startswith(shown.package)]
+    if all([*get_config_fields(entry.cls)] == [entry.name] for entry in ours):
+        return "".join(_format_setting(entry) for entry in ours)
     head = [shown.kind, "what it is", *(name.replace("_", " ") for name in shown.shown)]
     entries = [
         [f"`{entry.name}`", entry.summary, *(_attribute(entry, name) for name in shown.shown)]
@@ -116,6 +119,12 @@ def join_item(name: str, limits: str, help: str) -> str:
     """Joins an item of a Markdown list; limits and help may be empty."""
     head = f"- `{name}` ({limits})" if limits else f"- `{name}`"
     return f"{head}: {help}\n" if help else f"{head}\n"
+
+
+def _format_setting(entry: Entry) -> str:
+    """Formats an entry that is one field of its own name as an item of a Markdown list."""
+    limits = format_limits(get_config_fields(entry.cls)[entry.name])
+    return join_item(entry.name, limits, entry.summary)
 
 
 def format_limits(field: ConfigField) -> str:
