@@ -10,6 +10,7 @@ family (`hf/families/`) maps a checkpoint's fields to it.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import KeysValues, make_empty_cache, make_prompt_cache
 from specjax.models.causal_layers import CausalConfig, Heads, Layer, make_norm
 from specjax.models.info import ModelInfo
+from specjax.models.layer_inputs import LayerEmbedding
 from specjax.models.layers import (
     Dense,
     Tree,
@@ -65,6 +67,8 @@ class CausalModule(nn.Module):
         each = c.layer_ropes, c.layer_mixtures, c.layer_query_scales, c.layer_recurrences
         shapes = map(c.get_layer, range(c.num_layers))
         self.layers = [Layer(*own) for own in zip(shapes, *each, strict=True)]
+        if c.layer_inputs:
+            self.layer_embedding = LayerEmbedding(c.layer_inputs, c.num_layers, c.eps, c.dtype)
         if c.final_norm:
             self.final_norm = make_norm(c)
         self.drop = nn.Dropout(c.dropout)
@@ -83,6 +87,14 @@ class CausalModule(nn.Module):
             row = position + c.position_offset
             x = x + jnp.take(self.position_embedding, row, axis=0, mode="clip")
         return x.astype(c.dtype)
+
+    def embed_for_layers(
+        self, tokens: jax.Array, position: jax.Array
+    ) -> Sequence[jax.Array | None] | jax.Array:
+        """Computes what each layer reads of tokens [B, T] next to the residual stream."""
+        if self.config.layer_inputs is None:
+            return [None] * self.config.num_layers
+        return self.layer_embedding(tokens, self.embed(tokens, position))
 
     def compute_layer_angles(
         self, position: jax.Array, length: jax.Array
@@ -103,7 +115,8 @@ class CausalModule(nn.Module):
         """Builds each layer's mask from its cache and window; recurrent layers have `paths`."""
         c = self.config
         attending = [i for i, kind in enumerate(c.layer_recurrences) if kind is None]
-        windows, caches = ([each[i] for i in attending] for each in (c.layer_windows, own))
+        windows = [c.layer_windows[i] for i in attending]
+        caches = [own[c.cache_layers[i]] for i in attending]
         masks: list[Any] = [paths] * c.num_layers
         for i, made in zip(attending, make_layer_masks(windows, caches, mask), strict=True):
             masks[i] = made
@@ -132,7 +145,7 @@ class CausalModule(nn.Module):
     def run(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
     ) -> tuple[list[jax.Array], list[LayerKeysValues | Entries]]:
-        """Runs whole rows [B, T] of `length` [B]; returns states, keys and values by layer.
+        """Runs whole rows [B, T] of `length` [B]; returns states, and what caches hold, by layer.
 
         Padding follows the tokens, where the causal mask hides it.
         """
@@ -140,21 +153,23 @@ class CausalModule(nn.Module):
         position = jnp.broadcast_to(jnp.arange(size), tokens.shape)
         angles = self.compute_layer_angles(position, length[:, None])
 
-        def one(layer: Layer, x: jax.Array, turn: Any, mask: AnyBias) -> Any:
-            return layer(x, None, None, turn, mask, deterministic)
+        def one(layer: Layer, x: jax.Array, turn: Any, mask: AnyBias, *read: Any) -> Any:
+            return layer(x, None, None, turn, mask, deterministic, None, *read)
 
         x = self.drop(self.embed(tokens, position), deterministic=deterministic)
-        states, made = [], []
+        given = self.embed_for_layers(tokens, position)
+        states, made, visible = [], [], {}
         begin = jnp.zeros_like(length)
         masks = self.make_masks(
             [None] * self.config.num_layers,
             lambda _, window: make_text_bias(CausalBias(begin, window), size, size),
         )
-        for layer, turned, mask in zip(self.layers, angles, masks, strict=True):
-            x, keys_values = rematerialize(one, self.config.remat)(layer, x, turned, mask)
+        for i, source in enumerate(self.config.cache_layers):
+            read = self.layers[i], x, angles[i], masks[i], given[i], visible.get(source)
+            x, keys_values, visible[i] = rematerialize(one, self.config.remat)(*read)
             states.append(x)
             made.append(keys_values)
-        return states, made
+        return states, made[: self.config.cached_layers]
 
     def read(
         self, tokens: jax.Array, length: jax.Array, features: tuple[int, ...]
@@ -183,9 +198,13 @@ class CausalModule(nn.Module):
         masks = self.make_masks(
             own, lambda one, window: make_chunk_mask(one, window, start, size, length)
         )
-        x, own, states = self.embed(tokens, position), list(own), []
-        for i, layer in enumerate(self.layers):
-            x, own[i] = layer(x, own[i], start, angles[i], masks[i], length=length)
+        x, own, states, visible = self.embed(tokens, position), list(own), [], {}
+        given = self.embed_for_layers(tokens, position)
+        for i, source in enumerate(self.config.cache_layers):
+            read = {"given": given[i], "shared": visible.get(source), "length": length}
+            before = own[source], start, angles[i], masks[i]
+            x, kept, visible[i] = self.layers[i](x, *before, **read)
+            own[source] = own[source] if kept is None else kept
             states.append(x)
         last = (length - 1 - start)[:, None, None]
         last = jnp.take_along_axis(x, last, axis=1, mode="clip")[:, 0]
@@ -216,10 +235,14 @@ class CausalModule(nn.Module):
             None if tree is None else tree[1],
         )
         angles = self.compute_layer_angles(position, position + 1)
+        given = self.embed_for_layers(tokens, position)
         x = self.embed(tokens, position) if resume is None else resume
         taken = {}
         for i in range(*layers):
-            x, own[i] = self.layers[i](x, own[i], start, angles[i], masks[i])
+            source = self.config.cache_layers[i]
+            read = {"given": given[i], "shared": own[source] if source < i else None}
+            x, kept, _ = self.layers[i](x, own[source], start, angles[i], masks[i], **read)
+            own[source] = own[source] if kept is None else kept
             taken[i + 1] = x
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
         return self.compute_logits(wanted), x, own, tuple(taken[number] for number in features)
@@ -230,8 +253,8 @@ class CausalModule(nn.Module):
         """Writes keys and values of states x [B, T, D] to the caches of `layers` (from, to)."""
         position = start[:, None] + jnp.arange(x.shape[1])
         angles = self.compute_layer_angles(position, position + 1)
-        own = list(own)
-        for i in range(*layers):
+        own, (first, last) = list(own), layers
+        for i in range(first, min(last, self.config.cached_layers)):
             own[i] = self.layers[i].write_cache(x, own[i], start, angles[i])
         return own
 
@@ -316,7 +339,7 @@ class Causal(LinenModel):
             made, embedding, taken = apply(self.module, "read", params, *step, features=features)
             own = [
                 _make_prompt_cache(new, prompt_length, capacity, reach, ahead)
-                for new, reach in zip(made, c.layer_reaches, strict=True)
+                for new, reach in zip(made, c.layer_reaches[: c.cached_layers], strict=True)
             ]
         taken = tuple(pad_positions(states, width) for states in taken)
         return Cache({"own": own}, prompt_length - 1), PromptReading(embedding, None, taken)
@@ -333,7 +356,7 @@ class Causal(LinenModel):
             return make_empty_cache(like, reach, ahead, 0 if c.latent else None)
 
         layers = zip(c.layer_heads, c.layer_recurrences, c.layer_reaches, strict=True)
-        return [make(*layer) for layer in layers]
+        return [make(*layer) for layer in itertools.islice(layers, c.cached_layers)]
 
     def read_part(
         self,

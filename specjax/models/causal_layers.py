@@ -14,10 +14,11 @@ from specjax.models.caches import read_on, update_cache
 from specjax.models.experts import Experts, Mixture
 from specjax.models.gated_delta import GatedDelta, GatedDeltaNet
 from specjax.models.latent_attention import Latent, LatentAttention
+from specjax.models.layer_inputs import LayerInputGate, LayerInputs
 from specjax.models.layers import Dense, FeedForward, merge_heads, split_heads
 from specjax.models.norms import LayerNorm, RMSNorm, normalize_mean_square
 from specjax.models.positions import Rope, Temperature, Turn, rotate
-from specjax.models.recurrent_caches import Entries, LayerCache, RecurrentCache
+from specjax.models.recurrent_caches import Entries, LayerCache, LayerKeysValues, RecurrentCache
 
 
 class Heads(NamedTuple):
@@ -47,6 +48,12 @@ class CausalConfig:
     ] = ()  # of each layer, None: not rotated; empty: `rope` in all layers
     heads: tuple[Heads, ...] = ()  # of each layer; empty: alike in all layers
     values_are_keys: bool = False  # values have no projection of their own (Gemma 4)
+    shared_caches: tuple[
+        int, ...
+    ] = ()  # of each of the last layers: the layer whose cache it reads
+    reads_cache: bool = False  # keys and values are those of an earlier layer
+    d_ffs: tuple[int, ...] = ()  # of each layer; empty: `d_ff` in all layers
+    layer_inputs: LayerInputs | None = None  # embeddings that each layer reads (Gemma 3n)
     position_offset: int = 0  # unused rows before the first learned position
     mixtures: tuple[Mixture | None, ...] = ()  # experts of each layer; None, or empty: none
     recurrences: tuple[GatedDelta | None, ...] = ()  # of each layer; None, or empty: attention
@@ -102,12 +109,24 @@ class CausalConfig:
             )
 
     def get_layer(self, layer: int) -> CausalConfig:
-        """The shape of one layer, whose heads may be its own."""
-        if not self.heads:
+        """The shape of one layer, whose heads and feed-forward may be its own."""
+        if not (self.heads or self.d_ffs or self.shared_caches):
             return self
-        kv_heads, width, values_are_keys = self.heads[layer]
+        kv_heads, width, values_are_keys = self.layer_heads[layer]
         own = {"num_kv_heads": kv_heads, "d_head": width, "values_are_keys": values_are_keys}
-        return dataclasses.replace(self, heads=(), **own)
+        own |= {"heads": (), "d_ffs": (), "d_ff": self.d_ffs[layer] if self.d_ffs else self.d_ff}
+        own |= {"shared_caches": (), "reads_cache": self.reads_cache or layer >= self.cached_layers}
+        return dataclasses.replace(self, **own)
+
+    @property
+    def cached_layers(self) -> int:
+        """Layers with a cache of their own; they come first."""
+        return self.num_layers - len(self.shared_caches)
+
+    @property
+    def cache_layers(self) -> tuple[int, ...]:
+        """The layer whose cache each layer reads."""
+        return (*range(self.cached_layers), *self.shared_caches)
 
     @property
     def layer_heads(self) -> tuple[Heads, ...]:
@@ -164,43 +183,53 @@ class Attention(nn.Module):
     def setup(self) -> None:
         c = self.config
         self.q = Dense(c.num_heads * c.d_head, c.dtype, bias=c.qkv_bias)
-        self.k = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
-        if not c.values_are_keys:
-            self.v = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
         self.o = Dense(c.d_model, c.dtype, bias=c.out_bias)
-        if c.head_norms:
-            self.q_norm = LayerNorm(c.eps, has_bias=False, heads=c.num_heads)
-            self.k_norm = LayerNorm(c.eps, has_bias=False, heads=c.num_kv_heads)
-        elif c.qk_norm or c.wide_qk_norm:
-            self.q_norm, self.k_norm = make_norm(c), make_norm(c)
+        self.q_norm = self._make_head_norm(c.num_heads)
+        if not c.reads_cache:
+            self.k = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
+            self.k_norm = self._make_head_norm(c.num_kv_heads)
+            if not c.values_are_keys:
+                self.v = Dense(c.num_kv_heads * c.d_head, c.dtype, bias=c.qkv_bias)
         if c.gated_attention:
             self.gate = Dense(c.num_heads * c.d_head, c.dtype, bias=c.qkv_bias)
         if c.sinks:
             self.sinks = self.param("sinks", nn.initializers.zeros, (c.num_heads,), jnp.float32)
 
+    def _make_head_norm(self, heads: int) -> nn.Module | None:
+        """Creates the norm of query or key heads, if they have one."""
+        c = self.config
+        if c.head_norms:
+            return LayerNorm(c.eps, has_bias=False, heads=heads)
+        return make_norm(c) if c.qk_norm or c.wide_qk_norm else None
+
     def queries_keys_values(
         self, x: jax.Array, turn: Turn | jax.Array | None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Computes scaled queries, keys and values, head-major."""
-        c = self.config
+        keys, angles = self._clip(self.k(x)), turn.angles if isinstance(turn, Turn) else turn
+        k = self._make_heads(keys, self.k_norm, self.config.num_kv_heads, angles)
+        return self.queries(x, turn), k, self._read_values(x, keys)
+
+    def queries(self, x: jax.Array, turn: Turn | jax.Array | None) -> jax.Array:
+        """Computes scaled queries, head-major."""
         angles, factor = turn if isinstance(turn, Turn) else (turn, None)
-        q, keys = self._clip(self.q(x)), self._clip(self.k(x))
-        k = keys
-        if c.wide_qk_norm:
-            q, k = self.q_norm(q), self.k_norm(k)
-        q, k = split_heads(q, c.num_heads), split_heads(k, c.num_kv_heads)
-        if c.qk_norm or c.head_norms:
-            q, k = self.q_norm(q), self.k_norm(k)
-        if self.rope is not None:
-            if angles is None:
-                raise ValueError(
-                    "angles is None; rotary positions require the angles of the tokens"
-                )
-            how = self.rope.attention, self.rope.interleaved
-            q, k = rotate(q, angles, *how), rotate(k, angles, *how)
+        q = self._make_heads(self._clip(self.q(x)), self.q_norm, self.config.num_heads, angles)
         if factor is not None:
             q = q * factor[:, None, :, None].astype(q.dtype)
-        return q * self.query_scale, k, self._read_values(x, keys)
+        return q * self.query_scale
+
+    def _make_heads(
+        self, x: jax.Array, norm: nn.Module | None, heads: int, angles: jax.Array | None
+    ) -> jax.Array:
+        """Splits projections x [B, T, H * d] into normed and rotated heads [B, H, T, d]."""
+        wide = self.config.wide_qk_norm
+        x = split_heads(norm(x) if norm and wide else x, heads)
+        x = norm(x) if norm and not wide else x
+        if self.rope is None:
+            return x
+        if angles is None:
+            raise ValueError("angles is None; rotary positions require the angles of the tokens")
+        return rotate(x, angles, self.rope.attention, self.rope.interleaved)
 
     def _read_values(self, x: jax.Array, keys: jax.Array) -> jax.Array:
         """Computes values, head-major; `keys` are those before their norm and rotation."""
@@ -265,6 +294,8 @@ class Layer(nn.Module):
         else:
             self.ff = Experts(self.mixture, c.activation, c.dtype)
         self.drop = nn.Dropout(c.dropout)
+        if c.layer_inputs:
+            self.input_gate = LayerInputGate(c.activation, c.eps, c.dtype)
         if c.layer_scale:
             self.scale = self.param("scale", nn.initializers.ones, (1,), jnp.float32)
 
@@ -277,15 +308,23 @@ class Layer(nn.Module):
         mask: Any,
         deterministic: bool = True,
         length: jax.Array | None = None,
-    ) -> tuple[jax.Array, Any]:
+        given: jax.Array | None = None,
+        shared: LayerKeysValues | None = None,
+    ) -> tuple[jax.Array, Any, LayerKeysValues | None]:
         """Runs the layer on x [B, T, D]; without a cache `own` the T tokens attend to each other.
 
+        Returns the states, what the cache holds afterwards, and all keys and values attended to.
         With `length` [B] the tokens are a chunk of prompts of that length. The `mask` of a
-        recurrent layer are the paths [B, T, N] of a tree's tokens; None: a chain.
+        recurrent layer are the paths [B, T, N] of a tree's tokens; None: a chain. `given` are the
+        layer's embeddings [B, T, E]; `shared` are the keys and values of an earlier layer, in place
+        of its own.
         """
         if self.recurrence is not None:
             h, made = self.recur(x, own, start, mask, length)
-            return self.add_mixed(x, h, deterministic), made
+            return self.add_mixed(x, h, deterministic, given), made, None
+        if shared is not None:
+            q = self.attention.queries(self.normalize(x), turn)
+            return self.add_sublayers(x, q, *shared, mask, deterministic, given), None, shared
         assert not isinstance(own, RecurrentCache)
         q, k, v = self.queries_keys_values(x, turn)
         new = k, v
@@ -295,7 +334,7 @@ class Layer(nn.Module):
             visible, kept = read_on(own, new, start, length)
         else:
             visible = kept = update_cache(own, new, start)
-        return self.add_sublayers(x, q, *visible, mask, deterministic), kept
+        return self.add_sublayers(x, q, *visible, mask, deterministic, given), kept, visible
 
     def recur(
         self,
@@ -325,11 +364,19 @@ class Layer(nn.Module):
         v: jax.Array,
         mask: AnyBias,
         deterministic: bool = True,
+        given: jax.Array | None = None,
     ) -> jax.Array:
         """x [B, T, D] with attention to keys and values [B, G, C, d], and feed-forward, added."""
-        return self.add_mixed(x, self.attention(q, k, v, mask, self.normalize(x)), deterministic)
+        h = self.attention(q, k, v, mask, self.normalize(x))
+        return self.add_mixed(x, h, deterministic, given)
 
-    def add_mixed(self, x: jax.Array, h: jax.Array, deterministic: bool = True) -> jax.Array:
+    def add_mixed(
+        self,
+        x: jax.Array,
+        h: jax.Array,
+        deterministic: bool = True,
+        given: jax.Array | None = None,
+    ) -> jax.Array:
         """x [B, T, D] with the output h of attention or recurrence, and feed-forward, added."""
         h = self.attention_post_norm(h) if self.config.post_norm else h
         attended = self._add(x, h, deterministic)
@@ -338,6 +385,7 @@ class Layer(nn.Module):
         h = self.ff(self.ff_norm(h) if self.config.pre_norm else h, deterministic)
         h = self.ff_post_norm(h) if self.config.post_norm else h
         x = self._add(attended, h, deterministic)
+        x = x if given is None else x + self.input_gate(x, given)
         x = x * self.scale.astype(x.dtype) if self.config.layer_scale else x
         return self.ff_norm(x) if self.config.residual_norm else x
 

@@ -82,6 +82,9 @@ _USUAL = {
     "head_bias": False,
     "temperature": None,
     "heads": (),
+    "d_ffs": (),
+    "shared_caches": (),
+    "layer_inputs": None,
     "layer_scale": False,
 }
 """Fields of targets that heads read, and their values."""

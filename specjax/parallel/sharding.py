@@ -101,7 +101,9 @@ def units(model: LanguageModel, where: Where) -> dict[str, int]:
             getattr(shape, "num_kv_heads", heads),
             *(layer.kv_heads for layer in getattr(shape, "heads", ())),
         ),
-        "width": math.gcd(shape.d_ff, getattr(shape, "encoder_ff", 0), *shared),
+        "width": math.gcd(
+            shape.d_ff, getattr(shape, "encoder_ff", 0), *getattr(shape, "d_ffs", ()), *shared
+        ),
         **(experts if mixtures else {}),
         **(recurrent if recurrences else {}),
     }

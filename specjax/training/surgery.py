@@ -90,6 +90,11 @@ def take_layers_shape(
             " images, whose encoder is taken whole"
         )
     causal = isinstance(model, Causal)
+    if isinstance(model, Causal) and (model.config.shared_caches or model.config.layer_inputs):
+        raise UserError(
+            f"model.decoder_layers is {tuple(decoder)}; it must be empty for a model whose layers"
+            " share caches or have embeddings of their own"
+        )
     counts = {"decoder": model.info.depth, "encoder": 0 if causal else _encoder_layers(model)}
     for side, layers in (("decoder", decoder), ("encoder", encoder)):
         for layer in layers:
@@ -109,7 +114,7 @@ def take_layers_shape(
         depth = len(encoder) or model.config.num_layers
         config = {"num_decoder_layers": len(decoder), "num_layers": depth}
     else:
-        for name in ("windows", "ropes", "heads", "mixtures", "recurrences"):
+        for name in ("windows", "ropes", "heads", "d_ffs", "mixtures", "recurrences"):
             of_layers = getattr(model.config, name)
             config[name] = tuple(of_layers[layer] for layer in decoder) if of_layers else ()
         config["query_scales"] = model.config.query_scales[: len(decoder)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import subprocess
@@ -252,6 +253,9 @@ def test_a_plan_counts_of_a_sliding_window_what_its_ring_holds():
     entry = LoadedModel(Causal(shape), abstract_params(Causal(shape), jnp.float32))
     for ahead, slots in ((16, 2100 + 2 * (64 + 16)), (2050, 3 * 2100)):
         assert cache_bytes(entry, config, 1, 1, 100, ahead) == slot * slots
+    shared = Causal(dataclasses.replace(shape, shared_caches=(1,)))
+    entry = LoadedModel(shared, abstract_params(shared, jnp.float32))
+    assert cache_bytes(entry, config, 1, 1, 100, 16) == slot * (2100 + 64 + 16)
 
 
 def _bytes(entry) -> tuple[int, int]:

@@ -177,6 +177,11 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "stablelm": ("stablelm", {**FILLED, "hidden_size": 32, "qk_layernorm": True}),
     "phi": ("phi", {**FILLED, "hidden_size": 32}),
     "gemma4_text": ("gemma4_text", {**GEMMA4, "sliding_window": 7, "layer_types": MIXED}),
+    "gemma4_small": ("gemma4_text", {
+        **GEMMA4, "attention_k_eq_v": False, "num_hidden_layers": 5, "num_kv_shared_layers": 2,
+        "layer_types": [*MIXED, *MIXED[:1], *MIXED], "sliding_window": 7,
+        "use_double_wide_mlp": True, "hidden_size_per_layer_input": 9,
+    }),
     "falcon": ("falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
     "falcon_7b": ("falcon", FALCON),
     "ministral": ("ministral", {**LLAMA, "sliding_window": 7, "layer_types": MIXED}),

@@ -30,6 +30,7 @@ SLOW = (
     "gpt_oss", "deepseek_v2", "deepseek_v3",
     "olmo", "olmo3", "exaone4", "granite", "glm", "glm4", "cohere", "cohere2", "starcoder2",
     "stablelm", "phi", "falcon", "falcon_7b", "ministral", "ministral3", "gemma4_text",
+    "gemma4_small",
     "qwen3_next",
 )  # fmt: skip
 """Families whose own parts the fast tests see in whole texts alone."""

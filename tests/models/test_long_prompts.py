@@ -19,6 +19,7 @@ from specjax.models.base import Cache
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.causal_layers import Heads
 from specjax.models.experts import Mixture
+from specjax.models.layer_inputs import LayerInputs
 from specjax.models.long_t5 import LongT5, LongT5Config
 from specjax.models.positions import Rope, Temperature
 from specjax.models.shapes import get_parameter_shapes
@@ -65,6 +66,12 @@ MODELS = {
             CAUSAL, rope=Rope(4, interleaved=True), windows=(6, 0), qk_norm=True, value_norm=True,
             heads=(Heads(2, 8), Heads(1, 12, values_are_keys=True)), layer_scale=True,
             temperature=Temperature(0.5, 4), residual_scale=0.7,
+        )
+    ),
+    "shared": Causal(
+        dataclasses.replace(
+            CAUSAL, rope=Rope(8), num_layers=5, windows=(6, 0, 3, 0, 3), shared_caches=(1, 2),
+            d_ffs=(24, 24, 24, 40, 40), layer_inputs=LayerInputs(6, V),
         )
     ),
     "t5": T5(
@@ -187,7 +194,10 @@ def teach(name: str, params: Any, tokens: jax.Array) -> jax.Array:
     "name",
     [
         "sliding",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("learned", "capped", "unlike", "t5")),
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("learned", "capped", "unlike", "shared", "t5")
+        ),
         *GEMMAS,
     ],
 )
@@ -213,7 +223,7 @@ def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
     "name",
     [
         "sliding",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("unlike", "t5")),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("unlike", "shared", "t5")),
         *GEMMAS,
     ],
 )

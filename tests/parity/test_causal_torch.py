@@ -311,6 +311,13 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         GEMMA4
         | {"attention_k_eq_v": False, "attention_bias": True, "rope_parameters": PROPORTIONAL},
     ),
+    "gemma4_small": (
+        "gemma4_text",
+        GEMMA4
+        | {"num_hidden_layers": 6, "num_kv_shared_layers": 3, "layer_types": MIXED * 2}
+        | {"use_double_wide_mlp": True, "attention_k_eq_v": False}
+        | {"hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": VOCABULARY},
+    ),
     "llama_proportional": (
         "llama",
         WIDE | {"rope_parameters": PROPORTIONAL["full_attention"]},

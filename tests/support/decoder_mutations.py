@@ -249,6 +249,19 @@ GEMMA4: list[Mutation] = [
     *each("query_pre_attn_scalar", 9),
     *each("eos_token_id", [END, 9], None),
 ]
+GEMMA4_SMALL: list[Mutation] = [
+    *each("num_kv_shared_layers", 0, 1, 3, 4, -1, "2", None, GONE),
+    *each("layer_types", [*SLIDING, *SLIDING[::-1]], SLIDING[:1] * 4, SLIDING[1:] * 4),
+    *each("per_layer_config", {"3": LAYER}, {}, GONE),
+    *each("use_double_wide_mlp", False, True, None, GONE),
+    *each("hidden_size_per_layer_input", 0, 4, GONE, None, -1),
+    *each("vocab_size_per_layer_input", 32, 80, GONE, None),
+    *each("intermediate_size", 16),
+    *each("hidden_activation", "silu"),
+    *each("rms_norm_eps", 0.1),
+    *each("sliding_window", 3),
+    *each("attention_k_eq_v", True),
+]
 WIDE = {"global_head_dim": 8, "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 64}
 
 DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
@@ -269,6 +282,14 @@ DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         "gemma4_text",
         HEADED | WIDE | {"sliding_window": 6, "layer_types": SLIDING[::-1]},
         GEMMA4,
+    ),
+    "gemma4_small": (
+        "gemma4_text",
+        HEADED
+        | WIDE
+        | {"sliding_window": 6, "num_hidden_layers": 4, "num_kv_shared_layers": 2}
+        | {"layer_types": SLIDING * 2, "hidden_size_per_layer_input": 8},
+        GEMMA4_SMALL,
     ),
     "ministral": ("ministral", HEADED | WINDOWED, MINISTRAL),
     "ministral3": ("ministral3", HEADED | {"rope_parameters": GROWING}, MINISTRAL3),

@@ -24,12 +24,12 @@ COUNTS = {
     "falcon": 6, "ministral": 3, "ministral3": 3, "gemma4_text": 5,
     "deepseek_v2": 5, "deepseek_v3": 5,
     "qwen3_5_text": 6, "qwen3_next": 4,
-    "longt5": 6,
+    "longt5": 6, "gemma4_small": 4,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
 
-KINDS = {"phi4": "phi3", "opt_350m": "opt", "gpt2_scaled": "gpt2"}
+KINDS = {"phi4": "phi3", "opt_350m": "opt", "gpt2_scaled": "gpt2", "gemma4_small": "gemma4_text"}
 """Of names that are no family's, the family."""
 
 
@@ -476,6 +476,31 @@ def _gemma4(draw: _Choice) -> dict[str, Any]:
     }
 
 
+def _gemma4_small(draw: _Choice) -> dict[str, Any]:
+    """The last layers read caches of earlier ones, of each kind or of the only one.
+
+    Norms of few or small numbers magnify rounding: PyTorch's own logits were 7e-4 from those in
+    float64. Without layers' vectors transformers cannot share caches.
+    """
+    sliding, full = "sliding_attention", "full_attention"
+    shared = draw.of(1, 3, 4)
+    own = draw.of([full], [sliding, full], [full, sliding, full, sliding])
+    kinds = [*own, *(draw.of(*own) for _ in range(shared - 1)), full]
+    shape = _gemma4(draw)
+    shape |= {
+        "hidden_size": 8 * shape["num_attention_heads"],
+        "head_dim": draw.of(6, 10),
+        "rms_norm_eps": 1e-3,
+        "num_hidden_layers": len(kinds),
+        "num_kv_shared_layers": shared,
+        "layer_types": kinds,
+        "sliding_window": draw.of(2, 3, 8),
+        "use_double_wide_mlp": draw.chance(),
+        "hidden_size_per_layer_input": draw.of(9, 14),
+    }
+    return shape | {"vocab_size_per_layer_input": shape["vocab_size"] + draw.of(0, 3)}
+
+
 def _ministral(draw: _Choice) -> dict[str, Any]:
     return _mixed_windows(draw, _headed(draw))
 
@@ -692,6 +717,7 @@ _MAKERS = {
     "cohere2": lambda draw: _mixed_windows(draw, _cohere2(draw)), "phi": _phi,
     "falcon": _falcon, "ministral": _ministral, "ministral3": _ministral3,
     "gemma4_text": _gemma4,
+    "gemma4_small": _gemma4_small,
     "deepseek_v2": _deepseek_v2, "deepseek_v3": _deepseek_v3,
     "qwen3_5_text": _hybrid, "qwen3_next": _qwen3_next,
 }  # fmt: skip

@@ -51,6 +51,14 @@ def test_a_feature_drafter_is_taken_whole(name: str) -> None:
         take_layers_shape(drafter, (0,))
 
 
+def test_layers_that_share_caches_are_not_taken_one_by_one() -> None:
+    model = load(GOLDEN / "gemma4_small").model
+    with pytest.raises(
+        UserError, match=r"decoder_layers is \(0,\); it must be empty for a model wh"
+    ):
+        take_layers_shape(model, (0,))
+
+
 def test_layers_of_a_hybrid_keep_their_kinds() -> None:
     model = load(GOLDEN / "qwen3_5_text").model
     kinds = model.config.layer_recurrences

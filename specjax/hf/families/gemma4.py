@@ -12,7 +12,6 @@ from specjax.hf.families.causal import BIAS, SANDWICH, Decoder, whole
 from specjax.hf.families.gemma import TANH
 from specjax.hf.families.layer_types import KINDS, WINDOWS, every
 from specjax.hf.families.schema import (
-    Field,
     choice,
     flag,
     format_value,
@@ -26,6 +25,7 @@ from specjax.hf.families.schema import (
 from specjax.hf.families.text_parts import TextPart, make_schema
 from specjax.models.causal import CausalConfig
 from specjax.models.causal_layers import Heads
+from specjax.models.layer_inputs import LayerInputs
 from specjax.models.layers import ACTIVATIONS
 from specjax.models.positions import Rope
 
@@ -36,23 +36,27 @@ UNSAID: dict[str, dict[str, Any]] = {
 }
 """Both rotations where the configuration has none."""
 
-ZERO = "0: layers with {} are not supported"
-
-
-def _zero(default: int, what: str) -> Field:
-    return Field(default, ZERO.format(what), lambda value: value == 0 and is_int(value))
+LAYER_INPUTS: dict[str, str] = {
+    "layer_embedding.embedding": "model.embed_tokens_per_layer.weight",
+    "layer_embedding.projection": "model.per_layer_model_projection",
+    "layer_embedding.norm": "model.per_layer_projection_norm",
+    "layers_{}.input_gate.gating": "model.layers.{}.per_layer_input_gate",
+    "layers_{}.input_gate.projection": "model.layers.{}.per_layer_projection",
+    "layers_{}.input_gate.norm": "model.layers.{}.post_per_layer_input_norm",
+}
+"""Modules of embeddings that each layer reads."""
 
 
 @FAMILIES.register("gemma4_text")
 class Gemma4Text(Decoder[CausalConfig]):
-    """Gemma 4 31B: norms of values, wider heads with keys for values in layers without windows.
+    """Gemma 4 E2B, E4B and 31B: norms of values, wider heads in layers without windows.
 
-    Models whose layers share keys and values, or have embeddings or experts, are refused.
+    Small models' last layers read caches of earlier ones, and all layers embeddings of their own;
+    in the large one keys stand for values. Models with experts are refused.
     """
 
     schema = Decoder.schema.without("hidden_act").derive(
         "gemma4_text",
-        ("use_double_wide_mlp", "vocab_size_per_layer_input"),
         **BIAS,
         **WINDOWS,
         hidden_activation=choice(TANH, ACTIVATIONS),
@@ -63,8 +67,10 @@ class Gemma4Text(Decoder[CausalConfig]):
         num_global_key_value_heads=size(None),
         per_layer_config=raw(),
         rope_scaling=only(None, "rope_parameters has both rotations"),
-        hidden_size_per_layer_input=_zero(256, "embeddings of their own"),
-        num_kv_shared_layers=_zero(0, "keys and values of others"),
+        hidden_size_per_layer_input=size(256, least=0),
+        vocab_size_per_layer_input=size(262_144, least=0),
+        num_kv_shared_layers=size(0, least=0),
+        use_double_wide_mlp=flag(False),
         enable_moe_block=only(False, "experts beside a feed-forward are not supported"),
         num_experts=raw(),
         top_k_experts=raw(),
@@ -81,19 +87,17 @@ class Gemma4Text(Decoder[CausalConfig]):
     architecture = "Gemma4ForCausalLM"
     tensors: ClassVar[dict[str, Any]] = {
         **whole(SANDWICH),
+        **LAYER_INPUTS,
         "layers_{}.scale": "model.layers.{}.layer_scalar",
     }
     windows = "mixed"
+    # Of layers that read the cache of another one.
+    ignored = rf"{Decoder.ignored}|model\.layers\.\d+\.self_attn\.([kv]_proj|k_norm)\.\w+"
 
     def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
         return [*every(6, fields)[:-1], False]
 
     def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-        if fields["hidden_size_per_layer_input"]:
-            raise ValueError(
-                "hidden_size_per_layer_input is missing, which means 256; it must be"
-                f" {ZERO.format('embeddings of their own')}"
-            )
         kinds, rotations = fields["layer_types"], fields["rope_parameters"]
         if isinstance(kinds, list) and kinds:
             fields = fields | {"layer_types": [*kinds[:-1], FULL]}  # as transformers does
@@ -102,7 +106,12 @@ class Gemma4Text(Decoder[CausalConfig]):
         rotations = UNSAID if rotations is None else rotations
         heads = _read_heads(fields, windows)
         ropes = _read_rotations(fields, rotations, heads, windows)
+        shared, d_ff = share_caches(fields, heads, windows), fields["intermediate_size"]
+        d_ffs = (d_ff,) * (len(heads) - len(shared)) + (2 * d_ff,) * len(shared)
         return attributes | {
+            "shared_caches": shared,
+            "d_ffs": d_ffs if shared and fields["use_double_wide_mlp"] else (),
+            "layer_inputs": read_layer_inputs(fields),
             "heads": tuple(heads),
             "rope": ropes[-1],
             "ropes": tuple(ropes),
@@ -112,7 +121,7 @@ class Gemma4Text(Decoder[CausalConfig]):
 
     def to_fields(self, config: Any) -> dict[str, Any]:
         fields = super().to_fields(config)
-        windows, last = config.layer_windows, config.heads[-1]
+        windows, last, inputs = config.layer_windows, config.heads[-1], config.layer_inputs
         rotations = UNSAID | {
             SLIDING if window else FULL: _rotation_to_hf(rope)
             for window, rope in zip(windows, config.layer_ropes, strict=True)
@@ -130,9 +139,49 @@ class Gemma4Text(Decoder[CausalConfig]):
                 for layer, one in enumerate(config.heads)
                 if not windows[layer]
             },
-            "hidden_size_per_layer_input": 0,
+            "hidden_size_per_layer_input": inputs.width if inputs else 0,
+            "vocab_size_per_layer_input": (inputs or config).vocab_size,
+            "num_kv_shared_layers": len(config.shared_caches),
+            "use_double_wide_mlp": bool(config.d_ffs),
             "final_logit_softcapping": config.logit_cap or None,
         }
+
+
+def read_layer_inputs(fields: Mapping[str, Any]) -> LayerInputs | None:
+    """The embeddings that each layer reads.
+
+    Raises:
+      ValueError: when tokens have none.
+    """
+    rows, width = fields["vocab_size_per_layer_input"], fields["hidden_size_per_layer_input"]
+    if width and rows < fields["vocab_size"]:
+        raise ValueError(
+            f"vocab_size_per_layer_input is {rows}; it must be at least vocab_size,"
+            f" {fields['vocab_size']}"
+        )
+    return LayerInputs(width, rows) if width else None
+
+
+def share_caches(
+    fields: Mapping[str, Any], heads: Sequence[Heads], windows: Sequence[int]
+) -> tuple[int, ...]:
+    """The layer whose cache each of the last layers reads: the last one of its kind before them.
+
+    Raises:
+      ValueError: when there is none, or its heads are others.
+    """
+    count = fields["num_kv_shared_layers"]
+    first = len(windows) - count
+    found = []
+    for layer in range(max(first, 0), len(windows)):
+        before = [i for i in range(max(first, 0)) if bool(windows[i]) == bool(windows[layer])]
+        if not before or heads[before[-1]][:2] != heads[layer][:2]:
+            raise ValueError(
+                f"num_kv_shared_layers is {count}; layer {layer} must have an earlier layer of its"
+                " kind, with the same heads, whose keys and values it shares"
+            )
+        found.append(before[-1])
+    return tuple(found)
 
 
 def _read_heads(fields: Mapping[str, Any], windows: Sequence[int]) -> list[Heads]:

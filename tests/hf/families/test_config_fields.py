@@ -470,11 +470,19 @@ def test_heads_of_gemma_4_are_of_two_kinds_or_of_each_layer() -> None:
     assert shape("gemma4_text", per_layer_config={}).heads[-1] == (2, 6, True)
     for name, value in {
         "per_layer_config": {"7": {"head_dim": 8}},
-        "hidden_size_per_layer_input": 16,
         "num_kv_shared_layers": 1,
+        "vocab_size_per_layer_input": 40,
         "enable_moe_block": True,
     }.items():
-        assert f"{name} is {value}" in complaint("gemma4_text", **{name: value})
+        wide = {"hidden_size_per_layer_input": 16}
+        assert f"{name} is {value}" in complaint("gemma4_text", **wide | {name: value})
+
+
+def test_the_last_layers_of_a_small_gemma_4_read_the_last_caches_of_their_kinds() -> None:
+    found = shape("gemma4_small")
+    assert (found.cached_layers, found.shared_caches) == (3, (2, 1))
+    assert found.d_ffs == (40, 40, 40, 80, 80)
+    assert not shape("gemma4_small", num_kv_shared_layers=0).d_ffs
 
 
 @pytest.mark.parametrize("name", ["su", "yarn"])
@@ -536,6 +544,7 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
         "gemma",
         "gemma2",
         "gemma3_text",
+        "gemma4_small",
         "gemma4_text",
         "glm",
         "glm4",
