@@ -12,13 +12,13 @@ import jax.numpy as jnp
 from specjax.models.attention import AnyBias, attention
 from specjax.models.caches import read_on, update_cache
 from specjax.models.experts import Experts, Mixture
-from specjax.models.gated_delta import GatedDelta, GatedDeltaNet
 from specjax.models.latent_attention import Latent, LatentAttention
 from specjax.models.layer_inputs import LayerInputGate, LayerInputs
 from specjax.models.layers import Dense, FeedForward, merge_heads, split_heads
 from specjax.models.norms import LayerNorm, RMSNorm, normalize_mean_square
 from specjax.models.positions import Rope, Temperature, Turn, rotate
 from specjax.models.recurrent_caches import Entries, LayerCache, LayerKeysValues, RecurrentCache
+from specjax.models.recurrent_layers import Recurrence
 
 
 class Heads(NamedTuple):
@@ -56,7 +56,7 @@ class CausalConfig:
     layer_inputs: LayerInputs | None = None  # embeddings that each layer reads (Gemma 3n)
     position_offset: int = 0  # unused rows before the first learned position
     mixtures: tuple[Mixture | None, ...] = ()  # experts of each layer; None, or empty: none
-    recurrences: tuple[GatedDelta | None, ...] = ()  # of each layer; None, or empty: attention
+    recurrences: tuple[Recurrence | None, ...] = ()  # of each layer; None, or empty: attention
     activation: str = "silu"
     gated: bool = True
     rms_norm: bool = True  # False: layer norm
@@ -156,7 +156,7 @@ class CausalConfig:
         return self.mixtures or (None,) * self.num_layers
 
     @property
-    def layer_recurrences(self) -> tuple[GatedDelta | None, ...]:
+    def layer_recurrences(self) -> tuple[Recurrence | None, ...]:
         return self.recurrences or (None,) * self.num_layers
 
     @property
@@ -275,7 +275,7 @@ class Layer(nn.Module):
     rope: Rope | None
     mixture: Mixture | None
     query_scale: float
-    recurrence: GatedDelta | None = None  # in place of attention
+    recurrence: Recurrence | None = None  # in place of attention
 
     def setup(self) -> None:
         c = self.config
@@ -287,8 +287,7 @@ class Layer(nn.Module):
         if self.recurrence is None:
             self.attention = make_attention(c, self.rope, self.query_scale)
         else:
-            made = self.recurrence, c.d_model, c.activation, c.eps, c.dtype
-            self.recurrent = GatedDeltaNet(*made)
+            self.recurrent = self.recurrence.make_layer(c.d_model, c.activation, c.eps, c.dtype)
         if self.mixture is None:
             self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
         else:

@@ -21,6 +21,7 @@ class RMSNorm(nn.Module):
 
     eps: float = 1e-6
     unit_offset: bool = False  # the parameter is the scale minus 1 (Gemma)
+    groups: int = 1  # equal parts of x, each with its own root mean square (Mamba-2)
 
     @nn.compact
     def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
@@ -29,7 +30,13 @@ class RMSNorm(nn.Module):
         if self.unit_offset:
             # In float32: next to 1, half precision has too few digits for the parameter.
             scale = 1.0 + scale.astype(jnp.float32)
-        return (normalize_mean_square(x, self.eps) * scale).astype(x.dtype)
+        return (self._normalize(x) * scale).astype(x.dtype)
+
+    def _normalize(self, x: Float[Array, "... D"]) -> Float32[Array, "... D"]:
+        if self.groups == 1:
+            return normalize_mean_square(x, self.eps)
+        parts = x.reshape(*x.shape[:-1], self.groups, -1)
+        return normalize_mean_square(parts, self.eps).reshape(x.shape)
 
 
 class LayerNorm(nn.Module):
