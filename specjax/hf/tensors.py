@@ -239,7 +239,7 @@ class _Tensor:
                 )
             )
         joined_shape = (*shape[:-1], shape[-1] // stored.spans * stored.parts)
-        expected = joined_shape[::-1] if stored.transposed else joined_shape
+        expected = tuple(joined_shape[axis] for axis in stored.order_axes(len(shape)))
         if in_file != expected:
             raise UserError(
                 f"tensor {_in_file(place.file, place.name)!r} of {path!r} has shape {in_file},"
@@ -288,8 +288,8 @@ class _Tensor:
         self, target: np.ndarray, bounds: list[tuple[int, int]], every: slice = slice(None)
     ) -> None:
         """Fills the target with a block of the file, of whose last axis it has some numbers."""
-        if self.stored.transposed:
-            target, bounds = target.T, bounds[::-1]
+        axes = self.stored.order_axes(target.ndim)
+        target, bounds = target.transpose(axes), [bounds[axis] for axis in axes]
         rest = tuple(slice(*b) for b in bounds[1:])
         first = bounds[0][0]
         for begin, end in chunks(*bounds[0], math.prod(target.shape[1:])):
@@ -369,7 +369,7 @@ def gather(params: Params, names: Mapping[Where, Stored]) -> dict[str, np.ndarra
             layout[name] = stored
     whole = {name: _fuse(held, layout[name].groups) for name, held in parts.items()}
     return {
-        name: np.ascontiguousarray(value.T if layout[name].transposed else value)
+        name: np.ascontiguousarray(value.transpose(layout[name].order_axes(value.ndim)))
         for name, value in whole.items()
     }
 

@@ -96,9 +96,9 @@ class Mixture:
     clamp: ClampedGate | None = None  # in place of the activation
 
     def __post_init__(self) -> None:
-        if self.chosen > self.experts:
+        if not 1 <= self.chosen <= self.experts:
             raise ValueError(
-                f"num_experts_per_tok is {self.chosen}; it must be at most the {self.experts}"
+                f"num_experts_per_tok is {self.chosen}; it must be from 1 to the {self.experts}"
                 " experts"
             )
         if self.groups is not None:

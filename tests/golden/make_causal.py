@@ -43,6 +43,11 @@ GEMMA4 = {
     **LLAMA, "global_head_dim": 8, "num_global_key_value_heads": 1, "attention_k_eq_v": True,
     "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": VOCABULARY,
 }  # fmt: skip
+GRANITE = {
+    "embedding_multiplier": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.7,
+    "logits_scaling": 2.0,
+}  # fmt: skip
+MAMBA = {"mamba_n_heads": 6, "mamba_n_groups": 2, "mamba_d_state": 5, "mamba_expand": 2}
 GROWING = {
     "rope_type": "yarn",
     "rope_theta": 500.0,
@@ -140,6 +145,21 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         **LLAMA, **DELTA, "num_hidden_layers": 3, "head_dim": 8, "full_attention_interval": 2,
         "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5},
     }),
+    "granitemoehybrid": ("granitemoehybrid", {
+        **LLAMA, **GRANITE, **MAMBA, "intermediate_size": 16, "num_local_experts": 5,
+        "shared_intermediate_size": 20, "num_hidden_layers": 3,
+        "layer_types": ["mamba", "attention", "mamba"],
+    }),
+    "bamba": ("bamba", {
+        **LLAMA, **MAMBA, "head_dim": 8, "num_hidden_layers": 3, "attn_layer_indices": [1],
+    }),
+    "granitemoe": ("granitemoe", {
+        **LLAMA, **GRANITE, "intermediate_size": 16, "num_local_experts": 5,
+    }),
+    "granitemoeshared": ("granitemoeshared", {
+        **LLAMA, **GRANITE, "intermediate_size": 16, "num_local_experts": 5,
+        "shared_intermediate_size": 20,
+    }),
     "gpt_oss": ("gpt_oss", {
         **LLAMA, "intermediate_size": 16, "num_local_experts": 5, "num_experts_per_tok": 2,
         "sliding_window": 7, "swiglu_limit": 0.8, "rope_parameters": {
@@ -164,10 +184,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "olmo3": ("olmo3", {**LLAMA, "sliding_window": 7, "layer_types": MIXED,
                         "rope_parameters": LOCAL_AND_GLOBAL}),
     "exaone4": ("exaone4", {**LLAMA, "sliding_window": 7, "layer_types": MIXED}),
-    "granite": ("granite", {
-        **LLAMA, "embedding_multiplier": 3.0, "attention_multiplier": 0.3,
-        "residual_multiplier": 0.7, "logits_scaling": 2.0,
-    }),
+    "granite": ("granite", {**LLAMA, **GRANITE}),
     "glm": ("glm", {**LLAMA, "head_dim": 8}),
     "glm4": ("glm4", {**LLAMA, "head_dim": 8}),
     "cohere": ("cohere", {**FILLED, "use_qk_norm": True, "logit_scale": 0.5}),

@@ -166,7 +166,9 @@ def test_a_token_does_not_depend_on_those_beside_it(drawn, way: Callable) -> Non
 
 
 def test_more_experts_than_there_are_cannot_be_chosen() -> None:
-    with pytest.raises(ValueError, match="num_experts_per_tok is 3; it must be at most the 2 exp"):
+    with pytest.raises(
+        ValueError, match="num_experts_per_tok is 3; it must be from 1 to the 2 exp"
+    ):
         Mixture(2, 3, 8)
 
 

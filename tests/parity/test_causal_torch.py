@@ -51,6 +51,8 @@ QWEN_MOE = WIDE | {
 DELTA = GOLDEN["DELTA"] | {
     "linear_num_value_heads": 6, "linear_key_head_dim": 10, "linear_value_head_dim": 8,
 }  # fmt: skip
+MAMBA = GOLDEN["MAMBA"] | {"mamba_n_heads": 12, "mamba_n_groups": 3, "mamba_d_state": 10}
+GRANITE_MOE = WIDE | GOLDEN["GRANITE"] | {"intermediate_size": 40, "num_local_experts": 5}
 DEEPSEEK_EXPERTS = GOLDEN["DEEPSEEK_EXPERTS"] | {"moe_intermediate_size": 40}
 LATENT = GOLDEN["LATENT"] | {
     "kv_lora_rank": 20, "q_lora_rank": 15, "v_head_dim": 12, "num_key_value_heads": 6,
@@ -225,6 +227,34 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
             "tie_word_embeddings": True,
             "rope_parameters": {"mrope_section": [1, 1, 1], "partial_rotary_factor": 0.6},
         },
+    ),
+    "granitemoehybrid": (
+        "granitemoehybrid",
+        GRANITE_MOE
+        | MAMBA
+        | {"layer_types": ["mamba", "attention", "mamba"], "shared_intermediate_size": 28},
+    ),
+    "granitemoehybrid_dense": (
+        "granitemoehybrid",
+        WIDE
+        | MAMBA
+        | {"num_local_experts": 0, "shared_intermediate_size": 72, "mamba_proj_bias": True}
+        | {"layer_types": ["linear_attention", "full_attention", "full_attention"]}
+        | {"position_embedding_type": "rope", "mamba_conv_bias": False, "attention_bias": True},
+    ),
+    "bamba": ("bamba", PHI | MAMBA | {"attn_layer_indices": [1]}),
+    "bamba_biased": (
+        "bamba",
+        WIDE
+        | MAMBA
+        | {"attn_layer_indices": [0, 2], "mlp_bias": True, "mamba_proj_bias": True}
+        | {"rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.6}}
+        | {"mamba_d_conv": 2, "tie_word_embeddings": True},
+    ),
+    "granitemoe": ("granitemoe", GRANITE_MOE),
+    "granitemoeshared": (
+        "granitemoeshared",
+        GRANITE_MOE | {"shared_intermediate_size": 28, "attention_bias": True},
     ),
     "gpt_oss": ("gpt_oss", GPT_OSS),
     "gpt_oss_long": (

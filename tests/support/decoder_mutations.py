@@ -7,7 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from mutations import BIASES, GONE, ROPE_BASE, SAME_NUMBER, SLIDING, YARN, Mutation, each, rope
+from mutations import (
+    BIASES,
+    FULL,
+    GONE,
+    INFINITE,
+    RECURRENT,
+    ROPE_BASE,
+    SAME_NUMBER,
+    SLIDING,
+    YARN,
+    Mutation,
+    each,
+    rope,
+)
 
 END, VOCABULARY = 5, 64
 SHAPE = {
@@ -20,6 +33,8 @@ FALCONS = {
     name: value for name, value in SHAPE.items()
     if name not in ("intermediate_size", "num_key_value_heads")
 }  # fmt: skip
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+MAMBA_SHAPE = {"mamba_n_heads": 4, "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_expand": 2}
 WINDOWED = {"sliding_window": 6, "layer_types": SLIDING}
 LINEAR = {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}
 TWO = {"full_attention": YARN | {"rope_theta": 500.0}, "sliding_attention": {"rope_theta": 50.0}}
@@ -103,15 +118,75 @@ EXAONE4: list[Mutation] = [
     ),
     *each("attention_bias", True),
 ]
-GRANITE: list[Mutation] = [
-    *WHOLE,
-    *BIASES,
-    *UNWINDOWED,
-    *RMS,
+FACTORS: list[Mutation] = [
     *each("embedding_multiplier", 12, 0, "1", None, GONE),
     *each("attention_multiplier", 0.015625, 0.0, -1.0, GONE),
     *each("residual_multiplier", 0.22, 1, 0.0, GONE),
     *each("logits_scaling", 8.0, 0.5, 0, None, GONE),
+]
+GRANITE: list[Mutation] = [*WHOLE, *BIASES, *UNWINDOWED, *RMS, *FACTORS]
+GRANITE_MOE: list[Mutation] = [
+    *each("num_local_experts", 2, 0, None, "4"),
+    *each("num_experts_per_tok", 1, 4, 0, 5, GONE, None),
+    *each("intermediate_size", 8, GONE),
+    *each("attention_bias", True, None, GONE),
+    *each("router_aux_loss_coef", 0.5),
+    *each("output_router_logits", True),
+    *each("mlp_bias", True),
+    *each("logits_scaling", 8.0),
+    *each("attention_multiplier", 0.015625, GONE),
+]
+GRANITE_SHARED: list[Mutation] = [
+    *each("shared_intermediate_size", 8, 0, GONE, None, "8"),
+    *each("num_experts_per_tok", 1),
+]
+MAMBA: list[Mutation] = [
+    *each("mamba_n_heads", 2, 8, 3, 0, GONE, None),
+    *each("mamba_n_groups", 1, 4, 3, 0, GONE, None),
+    *each("mamba_d_state", 8, 0, GONE, None),
+    *each("mamba_d_head", 8, 4, "auto", "8", GONE, None),
+    *each("mamba_d_conv", 3, 1, GONE, None),
+    *each("mamba_expand", 1, 3, 0, GONE, None),
+    *each("mamba_expand", 1, mamba_d_head=4),
+    *each("mamba_chunk_size", 3, GONE),
+    *each("mamba_conv_bias", True, False, GONE, None),
+    *each("mamba_proj_bias", True, None, GONE),
+    *each("time_step_limit", [0.0, INFINITE], [0.1, 0.5], [0.0, 0.5], None, GONE, 1.0),
+    *each("time_step_min", 0.5),
+    *each("use_mamba_kernels", False),
+]
+"""Of families with Mamba-2 layers."""
+BLOCKS = ["mamba", "attention"]
+GRANITE_HYBRID: list[Mutation] = [
+    *MAMBA,
+    *GRANITE_MOE,
+    *GRANITE_SHARED,
+    *RMS,
+    *each("layer_types", BLOCKS, BLOCKS[::-1], BLOCKS[1:] * 2, BLOCKS[1:], SLIDING, "x"),
+    *each("layers_block_type", BLOCKS, layer_types=GONE),
+    *each("layers_block_type", BLOCKS[::-1]),
+    *each("position_embedding_type", "rope", "nope", "alibi", None, GONE, 1),
+    *each("rope_parameters", YARN, LINEAR, GONE, position_embedding_type="rope"),
+    *each("rope_theta", 70.0, rope_parameters=GONE, position_embedding_type="rope"),
+    *each("num_local_experts", 0, num_experts_per_tok=0),
+    *each("hidden_act", "gelu", "no_such"),
+    *each("tie_word_embeddings", True, None),
+    *each("head_dim", 4, GONE),
+    *each("sliding_window", 3),
+]
+BAMBA: list[Mutation] = [
+    *MAMBA,
+    *BIASES,
+    *RMS,
+    *COMMON,
+    *each("attn_layer_indices", [0], [0, 1], [1, 7], [-1], 1, "1", [0.5]),
+    *each("partial_rotary_factor", 0.25, 0.5, 1.0, "0.5", None),
+    *each("rope_parameters", GONE, None, {}, LINEAR, LINEAR | {"partial_rotary_factor": 1.0}),
+    *each("rope_parameters", *({"partial_rotary_factor": share} for share in (0.25, 0, None))),
+    *each("num_logits_to_keep", 3, None),
+    *each("z_loss_coefficient", 0.5),
+    *each("layer_types", [RECURRENT, FULL]),
+    *each("sliding_window", 3),
 ]
 GLM: list[Mutation] = [
     *PARTLY,
@@ -269,6 +344,21 @@ DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     "olmo3": ("olmo3", HEADED | WINDOWED, OLMO3),
     "exaone4": ("exaone4", HEADED | WINDOWED, EXAONE4),
     "granite": ("granite", HEADED | {"logits_scaling": 2.0, "residual_multiplier": 0.7}, GRANITE),
+    "granitemoe": ("granitemoe", HEADED | EXPERTS, GRANITE_MOE + RMS + UNWINDOWED),
+    "granitemoeshared": (
+        "granitemoeshared",
+        HEADED | EXPERTS | {"shared_intermediate_size": 12},
+        GRANITE_SHARED,
+    ),
+    "granitemoehybrid": (
+        "granitemoehybrid",
+        HEADED
+        | EXPERTS
+        | MAMBA_SHAPE
+        | {"layer_types": [RECURRENT, FULL], "shared_intermediate_size": 12},
+        GRANITE_HYBRID,
+    ),
+    "bamba": ("bamba", HEADED | MAMBA_SHAPE | {"attn_layer_indices": [1]}, BAMBA),
     "glm": ("glm", HEADED, GLM),
     "glm4": ("glm4", HEADED, GLM),
     "cohere": ("cohere", SHAPE | {"use_qk_norm": True, "logit_scale": 0.5}, COHERE),

@@ -25,6 +25,7 @@ COUNTS = {
     "deepseek_v2": 5, "deepseek_v3": 5,
     "qwen3_5_text": 6, "qwen3_next": 4,
     "longt5": 6, "gemma4_small": 4,
+    "granitemoehybrid": 4, "bamba": 4, "granitemoe": 3, "granitemoeshared": 3,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -701,6 +702,64 @@ def _qwen3_next(draw: _Choice) -> dict[str, Any]:
     }
 
 
+def _granite_moe(draw: _Choice) -> dict[str, Any]:
+    factors = _granite(draw)
+    del factors["mlp_bias"]
+    return factors | _mixed(draw, "num_local_experts") | {"intermediate_size": draw.of(4, 16, 28)}
+
+
+def _granite_shared(draw: _Choice) -> dict[str, Any]:
+    return _granite_moe(draw) | {"shared_intermediate_size": draw.of(0, 4, 24)}
+
+
+def _mamba(draw: _Choice, width: int) -> dict[str, Any]:
+    """Layers whose heads are as wide together as some times the model."""
+    expand = draw.of(1, 2)
+    heads, groups = draw.of((1, 1), (2, 1), (2, 2), (4, 2))
+    return {
+        "mamba_expand": expand,
+        "mamba_n_heads": heads,
+        "mamba_n_groups": groups,
+        "mamba_d_head": draw.of("auto", expand * width // heads),
+        "mamba_d_state": draw.of(1, 3, 8),
+        "mamba_d_conv": draw.of(2, 3, 4),
+        "mamba_conv_bias": draw.chance(),
+        "mamba_proj_bias": draw.chance(),
+    }
+
+
+def _granite_hybrid(draw: _Choice) -> dict[str, Any]:
+    """With some layer that attends, as in `_hybrid`."""
+    shape = _granite_moe(draw) | {"shared_intermediate_size": draw.of(4, 24)}
+    if draw.chance():
+        shape["num_local_experts"] = 0
+    kinds = [draw.of("mamba", "attention") for _ in range(shape["num_hidden_layers"] - 1)]
+    return (
+        shape
+        | _mamba(draw, shape["hidden_size"])
+        | {
+            "layer_types": [*kinds, "attention"][:: draw.of(1, -1)],
+            "position_embedding_type": draw.of(None, "rope"),
+        }
+    )
+
+
+def _bamba(draw: _Choice) -> dict[str, Any]:
+    shape, width = _headed(draw), draw.of(4, 8, 10)
+    layers = shape["num_hidden_layers"]
+    shape |= {"hidden_size": 4 * shape["num_attention_heads"], "head_dim": width}
+    shape["rope_parameters"] |= draw.of({}, {"partial_rotary_factor": 1.0})
+    return (
+        shape
+        | _mamba(draw, shape["hidden_size"])
+        | {
+            "attn_layer_indices": draw.of([0], [layers - 1], list(range(layers))),
+            "attention_bias": draw.chance(),
+            "mlp_bias": draw.chance(),
+        }
+    )
+
+
 _MAKERS = {
     "t5_v1_0": _t5_v1_0, "t5_v1_1": _gated, "mt5": _gated, "gpt2": _gpt2, "llama": _llama,
     "mistral": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
@@ -720,4 +779,6 @@ _MAKERS = {
     "gemma4_small": _gemma4_small,
     "deepseek_v2": _deepseek_v2, "deepseek_v3": _deepseek_v3,
     "qwen3_5_text": _hybrid, "qwen3_next": _qwen3_next,
+    "granitemoehybrid": _granite_hybrid, "bamba": _bamba,
+    "granitemoe": _granite_moe, "granitemoeshared": _granite_shared,
 }  # fmt: skip

@@ -34,6 +34,7 @@ class Stored:
     be `stacked` from that many tensors along its first axis; `{}` in the name is their number. Ids
     are `integer` for any dtype of the weights; the tensor may hold them minus their `place`. A
     `precise` parameter is float32 for any dtype.
+    The first axis of a `batched` tensor counts matrices, which are transposed one by one.
     """
 
     tensor: str
@@ -46,6 +47,13 @@ class Stored:
     integer: bool = False
     precise: bool = False
     place: bool = False
+    batched: bool = False
+
+    def order_axes(self, count: int) -> tuple[int, ...]:
+        """The axes in the tensor's order, of a parameter with `count` of them; and back."""
+        if not self.transposed:
+            return tuple(range(count))
+        return (0, *range(1, count)[::-1]) if self.batched else tuple(range(count)[::-1])
 
     @property
     def tensors(self) -> tuple[str, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -11,6 +9,7 @@ from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
 from specjax.hf.families.causal import BIAS, FEED_FORWARD, LAYER, Decoder, whole
 from specjax.hf.families.family import Stored, Tensors, nest_modules
+from specjax.hf.families.layer_types import FULL, RECURRENT, read_kinds
 from specjax.hf.families.mixtures import (
     LOSSES,
     QWEN,
@@ -18,12 +17,11 @@ from specjax.hf.families.mixtures import (
     mixtures_to_fields,
     name_experts,
 )
-from specjax.hf.families.schema import Field, format_value, number, raw, size
+from specjax.hf.families.schema import Field, number, raw, size
+from specjax.hf.families.splits import split_outputs
 from specjax.models.causal import CausalConfig
 from specjax.models.gated_delta import GatedDelta
 from specjax.models.positions import Rope
-
-RECURRENT, FULL = "linear_attention", "full_attention"
 
 IMAGE_POSITIONS = ("mrope_section", "mrope_interleaved")
 """Parts of a rotation by time, height and width, which are the same number in texts."""
@@ -127,7 +125,7 @@ class Qwen35Text(_Hybrid):
     architecture = "Qwen3_5ForCausalLM"
 
     def name_delta(self, delta: GatedDelta) -> Tensors:
-        fused = _split("in_proj_qkv", dict(zip("qkv", delta.widths, strict=True)))
+        fused = split_outputs("in_proj_qkv", dict(zip("qkv", delta.widths, strict=True)))
         return {**fused, "gate": "in_proj_z", "rate": "in_proj_b", "decay": "in_proj_a"}
 
 
@@ -165,27 +163,13 @@ class Qwen3Next(_Hybrid):
         """Both projections have the channels of one key head after those of another."""
         groups = delta.key_heads
         keys, _, values = (width // groups for width in delta.widths)
-        both = _split("in_proj_ba", {"rate": 1, "decay": 1}, groups)
+        both = split_outputs("in_proj_ba", {"rate": 1, "decay": 1}, groups)
         return {
-            **_split("in_proj_qkvz", {"q": keys, "k": keys, "v": values, "gate": values}, groups),
+            **split_outputs(
+                "in_proj_qkvz", {"q": keys, "k": keys, "v": values, "gate": values}, groups
+            ),
             **both,
         }
-
-
-def _split(tensor: str, widths: Mapping[str, int], groups: int = 1) -> Tensors:
-    """Modules whose outputs of these `widths` lie one after another in each group of a tensor."""
-    unit, total = math.gcd(*widths.values()), sum(widths.values())
-    firsts = itertools.accumulate(widths.values(), initial=0)
-    return {
-        name: Stored(
-            tensor,
-            part=first // unit,
-            parts=total // unit,
-            spans=width // unit,
-            groups=groups,
-        )
-        for (name, width), first in zip(widths.items(), firsts, strict=False)
-    }
 
 
 def _drop_image_positions(written: Any) -> Any:
@@ -204,10 +188,4 @@ def _list_kinds(fields: Mapping[str, Any]) -> list[str]:
     if kinds is None:
         every = fields["full_attention_interval"]
         return [RECURRENT if (layer + 1) % every else FULL for layer in range(layers)]
-    known = isinstance(kinds, list) and all(kind in (RECURRENT, FULL) for kind in kinds)
-    if not known or len(kinds) != layers:
-        raise ValueError(
-            f"layer_types is {format_value(kinds)}; it must name each of the {layers} layers"
-            f" {RECURRENT!r} or {FULL!r}"
-        )
-    return kinds
+    return read_kinds(kinds, layers, (RECURRENT, FULL))

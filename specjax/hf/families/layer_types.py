@@ -1,4 +1,4 @@
-"""Which layers have a sliding window: `layer_types`, a field that many families have."""
+"""Which layers have a sliding window, or are recurrent: `layer_types`, a field of many families."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 from specjax.hf.families.schema import Field, flag, format_value, raw, size
 
 KINDS = ("full_attention", "sliding_attention")
+FULL, RECURRENT = KINDS[0], "linear_attention"
+OLDER = {"attention": FULL, "mamba": RECURRENT}
+"""Older names of kinds."""
 
 WINDOWS: dict[str, Field] = {"sliding_window": size(None), "layer_types": raw()}
 SWITCHED: dict[str, Field] = WINDOWS | {"use_sliding_window": flag(False)}
@@ -43,12 +46,7 @@ def windows_of(
             f"layer_types is {format_value(kinds)}; with sliding_window {window} every one of the"
             f" {layers} layers is {usual[0]!r}"
         )
-    known = isinstance(kinds, list) and all(kind in KINDS for kind in kinds)
-    if not known or len(kinds) != layers:
-        raise ValueError(
-            f"layer_types is {format_value(kinds)}; it must name each of the {layers} layers"
-            f" {' or '.join(map(repr, KINDS))}"
-        )
+    kinds = read_kinds(kinds, layers, KINDS)
     if KINDS[1] not in kinds:
         return ()
     if window is None:
@@ -57,3 +55,19 @@ def windows_of(
             f"layer_types is {format_value(kinds)}; layers that slide need sliding_window{switch}"
         )
     return tuple(window if kind == KINDS[1] else 0 for kind in kinds)
+
+
+def read_kinds(kinds: Any, layers: int, known: Sequence[str]) -> list[str]:
+    """The kind of each of the layers by `layer_types`, of the `known` names.
+
+    Raises:
+      ValueError: naming the field, its value and what is allowed.
+    """
+    named = isinstance(kinds, list) and all(kind in known for kind in kinds)
+    if not named or len(kinds) != layers:
+        raise ValueError(
+            f"layer_types is {format_value(kinds)}; it must name each of the {layers} layers"
+            f" {' or '.join(map(repr, known))}"
+        )
+    named_kinds: list[str] = kinds
+    return [OLDER.get(kind, kind) for kind in named_kinds]

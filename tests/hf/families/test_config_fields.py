@@ -535,6 +535,7 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "bamba",
         "cohere",
         "cohere2",
         "cwm",
@@ -550,6 +551,9 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
         "glm4",
         "gpt2_scaled",
         "granite",
+        "granitemoe",
+        "granitemoehybrid",
+        "granitemoeshared",
         "marian_two",
         "ministral",
         "ministral3",
@@ -569,6 +573,14 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
 def test_an_exported_shape_is_read_as_it_was(name: str) -> None:
     family, config = parse_config("config.json", written(name), None, jnp.float32)
     assert parse_config("config.json", *family.config_to_hf(config), jnp.float32)[1] == config
+
+
+def test_heads_of_mamba_fill_their_width_and_their_steps_have_no_limit() -> None:
+    assert "mamba_d_head is 5; it must be 'auto' or 8" in complaint("bamba", mamba_d_head=5)
+    assert "mamba_n_heads is 7; it must divide" in complaint("bamba", mamba_n_heads=7)
+    assert "mamba_n_groups is 4; it must divide the 6" in complaint("bamba", mamba_n_groups=4)
+    assert "must be [0, Infinity]" in complaint("bamba", time_step_limit=[0.0, 0.5])
+    assert shape("bamba", time_step_limit=[0.0, float("inf")]) == shape("bamba")
 
 
 def test_the_share_of_a_head_that_is_rotated_has_an_older_name() -> None:
