@@ -50,8 +50,9 @@ def step_bytes(model: LanguageModel, batch: int, cached: float, source: float) -
     shape = transformer_shape(model)
     weights = float(shape.read_weights(batch)) + shape.output_weights
     keys = cached + source * shape.cross
-    caches = batch * shape.layers * shape.cached_width * keys
-    return float((weights + caches) * np.dtype(model.config.dtype).itemsize)
+    caches = batch * shape.attending_layers * shape.cached_width * keys
+    states = batch * sum(one.state for one in shape.recurrent) * np.dtype(np.float32).itemsize
+    return float((weights + caches) * np.dtype(model.config.dtype).itemsize + states)
 
 
 def roofline(moved: float, bandwidth: float, measured_ms: float) -> dict[str, Any]:

@@ -20,8 +20,10 @@ from specjax.drafting.draft_heads import DraftHeads
 from specjax.metrics.traces import Rounds
 from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel
+from specjax.models.gated_delta import GatedDelta
 from specjax.models.guided import GuidedModel
 from specjax.models.latent_attention import Latent
+from specjax.models.recurrent_layers import Recurrence
 from specjax.models.swin import SwinConfig
 from specjax.models.t5 import T5Config
 from specjax.models.t5gemma import Stack, T5GemmaConfig
@@ -38,6 +40,7 @@ from specjax.theory.operations import (
     propagation,
     start,
 )
+from specjax.theory.recurrences import RecurrenceShape
 from specjax.verification.calm import SOFTMAX, Calm
 
 NONE = Operations(np.zeros(()), np.zeros(()))
@@ -79,6 +82,7 @@ def transformer_shape(model: LanguageModel) -> TransformerShape:
         mixtures=tuple(
             one and ExpertsShape(one.experts, one.chosen, one.d_ff, one.shared) for one in mixtures
         ),
+        recurrences=tuple(one and _of_recurrence(one) for one in getattr(c, "recurrences", ())),
         **common,
     )
 
@@ -87,6 +91,11 @@ def _of_latent(latent: Latent) -> LatentShape:
     return LatentShape(
         latent.rank, latent.rotated, latent.plain, latent.value, latent.query_rank or 0
     )
+
+
+def _of_recurrence(one: Recurrence) -> RecurrenceShape:
+    heads = one.key_heads, one.value_heads, one.d_key, one.d_value
+    return RecurrenceShape(*heads, one.taps, isinstance(one, GatedDelta))
 
 
 def idle_weights(model: LanguageModel) -> int:

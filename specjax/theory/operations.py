@@ -5,7 +5,8 @@ docs/methods/operations.md, at batch size 1. FLOPs count a multiplication and an
 norms, activations and softmax are left out. Memory operations are elements read or written:
 multiply by the bytes of one. Weights count once per call, arithmetic once per token: this
 difference is what speculation exploits. In mixtures of experts a token is multiplied with its own
-experts, and a call reads those that any of its tokens is expected to use.
+experts, and a call reads those that any of its tokens is expected to use. Of recurrent layers a
+call reads and writes the states once; products of tokens that are fed together are left out.
 
 A token uses k of E experts. With uniform and independent routing, n tokens do not use an expert
 with probability (1 - k / E)^n. So a call on more tokens reads more weights, and its cost v rises
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specjax.theory.checks import count
+from specjax.theory.recurrences import RecurrenceShape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +76,7 @@ def distinct_experts(experts: ArrayLike, chosen: ArrayLike, tokens: ArrayLike) -
     return all_of_them * (1.0 - (1.0 - share) ** count("tokens", tokens))
 
 
-SHAPES = ("mixtures", "encoder", "reading", "merged", "layer_widths", "latent")
+SHAPES = ("mixtures", "recurrences", "encoder", "reading", "merged", "layer_widths", "latent")
 """Fields of a shape that are no counts."""
 
 
@@ -94,6 +96,8 @@ class TransformerShape:
     # layer; empty: by the fields above in all
     encoder_layers: int = 0  # 0: decoder-only, without cross-attention
     mixtures: tuple[ExpertsShape | None, ...] = ()  # of each decoder layer; empty: none has experts
+    recurrences: tuple[RecurrenceShape | None, ...] = ()  # of each decoder layer, in place of
+    # attention; empty: all attend
     encoder: TransformerShape | None = None  # experts of the encoder's layers; None: the decoder's
     reading: tuple[float, float] | None = None
     """FLOPs and elements moved by an encoder that is no stack of equal layers; None: it is one."""
@@ -106,11 +110,13 @@ class TransformerShape:
             value = getattr(self, field.name)
             if value is not None and field.name not in SHAPES:
                 count(field.name, value, least=0 if field.name.endswith("layers") else 1)
-        if self.mixtures and len(self.mixtures) != self.layers:
-            raise ValueError(
-                f"mixtures has {len(self.mixtures)} entries; it must have one for each of the"
-                f" {self.layers} layers, or none"
-            )
+        for name in ("mixtures", "recurrences"):
+            entries = len(getattr(self, name))
+            if entries not in (0, self.layers):
+                raise ValueError(
+                    f"{name} has {entries} entries; it must have one for each of the"
+                    f" {self.layers} layers, or none"
+                )
         if self.heads % (self.kv_heads or self.heads):
             raise ValueError(f"kv_heads is {self.kv_heads}; it must divide the {self.heads} heads")
 
@@ -133,9 +139,24 @@ class TransformerShape:
         return self.latent.key_width if self.latent else 2 * self.kv_width
 
     @property
+    def recurrent(self) -> list[RecurrenceShape]:
+        """Shapes of the recurrent decoder layers."""
+        return [one for one in self.recurrences if one is not None]
+
+    @property
+    def attending_layers(self) -> int:
+        """Decoder layers with attention."""
+        return self.layers - len(self.recurrent)
+
+    def average_layers(self, attending: float, recurrent: list[int]) -> float:
+        """The mean over decoder layers of a count of those with attention, and of the others'."""
+        return (self.attending_layers * attending + sum(recurrent)) / max(self.layers, 1)
+
+    @property
     def cache_weights(self) -> float:
-        """Weights of one layer that make a token's cache."""
-        return self.d_model * self.cached_width
+        """Weights of one layer that make a token's cache; the mean of layers that differ."""
+        each = [one.count_cache_weights(self.d_model) for one in self.recurrent]
+        return self.average_layers(self.d_model * self.cached_width, each)
 
     @property
     def output_weights(self) -> int:
@@ -160,6 +181,7 @@ class TransformerShape:
             self,
             layers=end - begin,
             mixtures=self.mixtures[begin:end],
+            recurrences=self.recurrences[begin:end],
             layer_widths=self.layer_widths[begin:end],
         )
 
@@ -219,7 +241,8 @@ class TransformerShape:
     def _call_weights(self, experts: Callable[[ExpertsShape], Any]) -> Any:
         """Weights of all decoder layers, with `experts` routed experts of each mixture."""
         query_and_output = self.cross_projections * 2 * self.d_model * self.width
-        total = self.layers * (self.attention_weights + query_and_output)
+        total = self.attending_layers * self.attention_weights + self.layers * query_and_output
+        total += sum(one.count_weights(self.d_model) for one in self.recurrent)
         total = total + self.dense_layers * self.ff_matrices * self.d_model * self.d_ff
         for mixture in filter(None, self.mixtures):
             expert = self.ff_matrices * self.d_model * mixture.d_ff
@@ -233,7 +256,8 @@ class TransformerShape:
         mixtures = filter(None, self.mixtures)
         experts = sum(mixture.chosen * mixture.d_ff + mixture.shared for mixture in mixtures)
         inner = self.dense_layers * self.d_ff + experts
-        return self.layers * (8 * self.d_model + 4 * self.width) + 2 * inner
+        mixed = self.attending_layers * self.width + sum(one.width for one in self.recurrent)
+        return self.layers * 8 * self.d_model + 4 * mixed + 2 * inner
 
     @property
     def encoder_activations(self) -> float:
@@ -313,7 +337,8 @@ def propagation(shape: TransformerShape) -> Operations:
     Schuster et al. (2022), section 3.2.
     """
     weights = shape.cache_weights
-    memory = weights + shape.d_model + shape.cached_width
+    written = shape.average_layers(shape.cached_width, [one.update for one in shape.recurrent])
+    memory = weights + shape.d_model + written
     return Operations(np.asarray(2 * weights), np.asarray(memory))
 
 
@@ -351,8 +376,11 @@ def _stack(
     shape: TransformerShape, tokens: np.ndarray, keys: np.ndarray, pairs: np.ndarray
 ) -> Operations:
     """The decoder layers on `tokens`; `pairs` of a query and a key that it may see."""
-    kept = shape.layers * shape.cached_width * (keys + tokens)
+    kept = shape.attending_layers * shape.cached_width * (keys + tokens)
+    kept = kept + sum(2 * one.state + one.update * tokens for one in shape.recurrent)
+    mixing = shape.attending_layers * 4 * shape.width * pairs
+    mixing = mixing + tokens * sum(one.flops for one in shape.recurrent)
     return Operations(
-        2 * tokens * shape.used_weights + shape.layers * 4 * shape.width * pairs,
+        2 * tokens * shape.used_weights + mixing,
         shape.read_weights(tokens) + kept + tokens * shape.activations,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,9 @@ import pytest
 from specjax.metrics.operations import transformer_shape
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
+from specjax.models.gated_delta import GatedDelta
 from specjax.models.latent_attention import Latent
+from specjax.models.mamba2 import Mamba2
 from specjax.models.positions import Rope
 from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
@@ -100,6 +104,37 @@ def test_latent_attention_has_the_counted_operations(query_rank):
         )
     )
     assert sum(leaf.size for leaf in jax.tree.leaves(cache)) == 3 * 2 * 64 * shape.cached_width
+
+
+@pytest.mark.parametrize(
+    "kind", [GatedDelta(2, 4, 6, 5), Mamba2(2, 4, 6, 5)], ids=["delta", "mamba2"]
+)
+def test_recurrent_layers_have_the_counted_weights_states_and_updates(kind):
+    """A text of any length costs them the same; layers with attention are counted as ever."""
+    config = CausalConfig(
+        "llama", 100, d_model=16, d_ff=24, num_layers=3, num_heads=4, num_kv_heads=2, d_head=8,
+        max_positions=128, rope=Rope(8), recurrences=(kind, kind, None),
+    )  # fmt: skip
+    model = Causal(config)
+    shape = transformer_shape(model)
+    sizes = jax.tree_util.tree_flatten_with_path(get_parameter_shapes(model))[0]
+    names = [({key.key for key in path}, leaf.size) for path, leaf in sizes]
+    matrices = [size for path, size in names if path & {"kernel", "taps"} and "head" not in path]
+    assert shape.decoder_weights == sum(matrices)
+    cache = jax.eval_shape(
+        lambda: model.start(
+            model.init(jax.random.key(0)), jnp.zeros((1, 9), jnp.int32), jnp.full(1, 9), 64
+        )[0]
+    )
+    own = cache.data["own"][0]
+    one = shape.recurrent[0]
+    assert sum(leaf.size for leaf in own.entries) == 64 * one.update
+    assert own.state.size == one.state
+    attending = dataclasses.replace(shape, layers=1, recurrences=())
+    more, less = (
+        decoder_call(s, 1, 40).memory - decoder_call(s, 1, 30).memory for s in (shape, attending)
+    )
+    assert more == less == 10 * shape.cached_width
 
 
 def test_projected_embeddings_have_the_counted_operations():
