@@ -91,14 +91,18 @@ _USUAL = {
 
 
 def get_layer_shape(target: CausalConfig) -> dict[str, Any]:
-    """The fields of a shape with the target's last layer that rotates and has no window.
+    """The fields of a shape with the target's last layer that attends to all by rotation.
 
     Raises:
       ValueError: when there is none, or the target's embedding and output layer are of a kind that
         a head does not read.
     """
-    of_layers = zip(target.layer_windows, target.layer_ropes, strict=True)
-    whole = [layer for layer, (window, rope) in enumerate(of_layers) if not window and rope]
+    kinds = zip(target.layer_windows, target.layer_recurrences, target.layer_ropes, strict=True)
+    whole = [
+        layer
+        for layer, (window, recurrence, rope) in enumerate(kinds)
+        if rope and not window and not recurrence
+    ]
     if not whole:
         raise ValueError(
             f"no layer of the target, of family {target.family!r}, attends to the whole text by"
@@ -115,6 +119,7 @@ def get_layer_shape(target: CausalConfig) -> dict[str, Any]:
         "rope": target.layer_ropes[last],
         "ropes": (),
         "windows": (),
+        "recurrences": (),
         "mixtures": (mixture,) if mixture else (),
         "query_scales": (target.layer_query_scales[last],),
         "logit_cap": 0.0,

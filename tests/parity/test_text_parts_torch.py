@@ -44,6 +44,7 @@ QWEN_EYES = {
     "patch_size": 2, "spatial_merge_size": 1,
 }  # fmt: skip
 MROPE = {"rope_type": "default", "rope_theta": 300.0, "mrope_section": [1, 1, 1]}
+PARTIAL = MROPE | {"mrope_interleaved": True, "partial_rotary_factor": 0.5}
 SHAPES: dict[str, dict[str, Any]] = {
     "gemma3": {
         "text_config": HEADED | {"sliding_window": 7},
@@ -64,6 +65,13 @@ SHAPES: dict[str, dict[str, Any]] = {
         "text_config": HEADED | {"rope_parameters": MROPE | {"mrope_interleaved": True}},
         "vision_config": QWEN_EYES
         | {"deepstack_visual_indexes": [0], "num_position_embeddings": 4},
+        "tie_word_embeddings": True,
+    },
+    "qwen3_5": {
+        "text_config": GOLDEN["DELTA"]
+        | TEXT
+        | {"head_dim": 12, "num_hidden_layers": 4, "rope_parameters": PARTIAL},
+        "vision_config": QWEN_EYES | {"num_position_embeddings": 4},
         "tie_word_embeddings": True,
     },
     "mistral3": {

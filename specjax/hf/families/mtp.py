@@ -31,6 +31,7 @@ from specjax.hf.families.schema import (
     raw,
     read,
 )
+from specjax.hf.families.text_parts import TextPart
 from specjax.models.base import LanguageModel
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.eagle import Eagle, EagleCausalConfig
@@ -70,6 +71,9 @@ OTHER_NAMES = {
 
 COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 """Fields of targets with the number of their heads."""
+
+OWN_EMBEDDINGS = "mtp_use_dedicated_embeddings"
+"""Field of targets whose heads have embeddings of their own."""
 
 STATES_FIRST = ("mimo",)
 """Targets whose heads join state and embedding in this order, which no field says."""
@@ -159,7 +163,7 @@ class MtpOfTarget(Mtp):
     @classmethod
     def of(cls, hf: Mapping[str, Any]) -> MtpOfTarget:
         """The family of the head in a checkpoint with this `config.json`."""
-        return cls(hf.get("num_hidden_layers", 0))
+        return cls(_find_decoder(hf).get("num_hidden_layers", 0))
 
     def rename_tensor(self, tensor: str) -> str:
         """The name in the layout of speculators, and of the target's own tensors one apart."""
@@ -172,12 +176,19 @@ class MtpOfTarget(Mtp):
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
     ) -> EagleCausalConfig:
+        words = _find_decoder(hf)
         for name in COUNTS:
-            if hf.get(name) not in (None, 1):
+            if words.get(name) not in (None, 1):
                 raise ValueError(
-                    f"{name} is {format_value(hf[name])}; it must be 1: one head drafts all tokens"
+                    f"{name} is {format_value(words[name])}; it must be 1: one head drafts all"
+                    " tokens"
                 )
-        shape = make_head_shape(hf, dtype)
+        if words.get(OWN_EMBEDDINGS):
+            raise ValueError(
+                f"{OWN_EMBEDDINGS} is {format_value(words[OWN_EMBEDDINGS])}; it must be false: a"
+                " head reads the target's embeddings"
+            )
+        shape = make_head_shape(words, dtype)
         return dataclasses.replace(shape, states_first=shape.layer_family in STATES_FIRST)
 
     def export_base(self, hf: dict[str, Any]) -> dict[str, Any]:
@@ -223,6 +234,12 @@ def make_head_shape(words: Mapping[str, Any], dtype: Any) -> EagleCausalConfig:
         normed_states=True,
         joined=True,
     )  # fmt: skip
+
+
+def _find_decoder(hf: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of a target, or of its text part where it also sees."""
+    entry = FAMILIES.get(str(hf.get("model_type")))
+    return entry.cls().split(hf)[1] if entry and issubclass(entry.cls, TextPart) else hf
 
 
 def _target_shape(config: EagleCausalConfig) -> CausalConfig:

@@ -181,6 +181,15 @@ class Qwen3VL(Qwen25VL):
         return {name: value for name, value in made.items() if name not in NO_WINDOWS}
 
 
+@FAMILIES.register("qwen3_5")
+class Qwen35(TextPart):
+    """The text part of Qwen3.5, with its gated delta networks."""
+
+    schema = make_schema("qwen3_5", QWEN_IMAGES)
+    families: ClassVar[dict[str, str]] = {"qwen3_5_text": "qwen3_5_text"}
+    ignored = rf"{Decoder.ignored}|mtp\..*|model\.visual\..*"
+
+
 @FAMILIES.register("mistral3")
 class Mistral3(TextPart):
     """The text part of Mistral Small 3.1 or Ministral 3, which is a Mistral or a Ministral 3."""

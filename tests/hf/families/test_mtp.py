@@ -14,6 +14,9 @@ import pytest
 from mtp_heads import LAYOUTS, change_config, embed_head, write_pair
 
 import specjax
+from specjax.hf.descriptions import describe
+from specjax.hf.hub import SHAPES
+from specjax.hf.huggingface import parse_config
 from specjax.models.target_shapes import complete_params
 from specjax.runtime.errors import UserError
 
@@ -25,6 +28,22 @@ LATENT = {
     "kv_lora_rank": 10, "q_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 8,
     "v_head_dim": 6, "num_key_value_heads": 4,
 }  # fmt: skip
+ONE_HEAD = {"num_nextn_predict_layers": 1}
+DELTA = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 4,
+    "linear_value_head_dim": 6, "full_attention_interval": 2, "partial_rotary_factor": 0.5,
+}  # fmt: skip
+QWEN_EXPERTS = {
+    "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+    "shared_expert_intermediate_size": 12,
+}  # fmt: skip
+OTHER_LAYERS: dict[str, tuple[str, dict[str, int | float]]] = {
+    "deepseek_v3": ("deepseek", ONE_HEAD | MIXTURE | LATENT),
+    "glm4_moe": ("deepseek", ONE_HEAD | MIXTURE),
+    "qwen3_5_text": ("qwen", DELTA),
+    "qwen3_next": ("qwen", DELTA | QWEN_EXPERTS),
+}
+"""The layout and fields of targets of which the last layers have experts, or are recurrent."""
 PROMPTS = [[3, 4, 5, 6], [7, 8], [9, 10, 11, 12, 13, 14, 15]]
 
 
@@ -97,12 +116,12 @@ def test_drafts_of_a_head_change_no_greedy_token(strategy: dict) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["deepseek_v3", "glm4_moe"])
-def test_heads_in_mixtures_change_no_greedy_token(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", OTHER_LAYERS)
+def test_heads_of_other_layers_change_no_greedy_token(family: str, tmp_path: Path) -> None:
     """Of one checkpoint, with experts and the target's attention in the head's layer."""
-    fields = MIXTURE if family == "glm4_moe" else MIXTURE | LATENT
-    target, head = write_pair(tmp_path, model_type=family, num_nextn_predict_layers=1, **fields)
-    both = embed_head(target, head, "deepseek")
+    layout, fields = OTHER_LAYERS[family]
+    target, head = write_pair(tmp_path, model_type=family, **fields)
+    both = embed_head(target, head, layout)
     model, drafter = specjax.load(both), specjax.load(f"{both}#mtp")
     plain = specjax.Generator(model, max_new_tokens=24)(PROMPTS).tokens
     for shape in ({"length": 3}, {"widths": [2, 2]}):
@@ -141,10 +160,21 @@ def test_what_is_no_such_head_is_refused(tmp_path: Path) -> None:
         specjax.load(head)
 
 
+def test_a_head_reads_the_text_part_of_a_model_that_sees() -> None:
+    """And is a layer with attention where most of the target's are recurrent."""
+    head = describe("Qwen/Qwen3.5-27B#mtp", np.float32).config
+    assert (head.layer_family, head.features, head.target_width) == ("qwen3_5_text", (64,), 5120)
+    assert not head.recurrences
+
+
+def test_a_head_with_embeddings_of_its_own_is_refused() -> None:
+    fields = SHAPES["deepseek-ai/DeepSeek-V3"] | {"mtp_use_dedicated_embeddings": True}
+    with pytest.raises(UserError, match="mtp_use_dedicated_embeddings is True; it must be false"):
+        parse_config("target", fields, None, np.float32, head=True)
+
+
 def test_sizes_that_a_difference_leaves_out_are_those_of_the_class(tmp_path: Path) -> None:
     """Speculators writes only what differs from the defaults of transformers' class."""
-    from specjax.hf.descriptions import describe
-
     _, head = write_pair(tmp_path)
     layer = {"model_type": "qwen3", "num_hidden_layers": 5}
     change_config(head, transformer_layer_config=layer)
