@@ -185,7 +185,7 @@ class Schema:
     def without(self, *names: str) -> Schema:
         """The schema of a relative that does not read these fields."""
         fields = {name: field for name, field in self.fields.items() if name not in names}
-        return dataclasses.replace(self, fields=fields)
+        return dataclasses.replace(self, fields=fields, harmless={*self.harmless} - {*names})
 
 
 def size(default: Any = NEEDED, least: int = 1, most: int = MOST) -> Field:

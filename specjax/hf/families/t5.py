@@ -208,7 +208,7 @@ class LongT5Family(T5Family[LongT5Config]):
     """LongT5: local or transient-global attention in the encoder (Guo et al. 2022)."""
 
     model, shape = LongT5, LongT5Config
-    schema = T5Family.schema.derive(
+    schema = T5Family.schema.without("classifier_dropout").derive(
         "longt5",
         local_radius=size(127, least=0),
         global_block_size=size(16),
