@@ -64,6 +64,7 @@ class LoadedModel:
             self.tokenizer,
             self.generation,
             self.original_config,
+            self.extractor and self.extractor.processor,
         )
 
 

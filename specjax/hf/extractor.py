@@ -31,7 +31,7 @@ class Extractor:
     silence, as in training.
     """
 
-    features: Any  # transformers' WhisperFeatureExtractor
+    processor: Any  # transformers' WhisperFeatureExtractor
     frames: Frames
 
     def __call__(self, where: str, prompt: Any) -> np.ndarray:
@@ -43,7 +43,7 @@ class Extractor:
         where, given = _read(where, prompt)
         if given.ndim == 2:
             return self._check_features(where, given).T
-        most = self.features.n_samples
+        most = self.processor.n_samples
         if not 0 < given.size <= most:
             raise UserError(
                 f"{where} has {given.size / RATE:.2f} seconds; it must have more than 0 and at most"
@@ -62,12 +62,12 @@ class Extractor:
             return self._check_features(where, given, longer=True).T
         if not given.size:
             raise UserError(f"{where} has 0 seconds; it must have more than 0")
-        if given.size <= self.features.n_samples:
+        if given.size <= self.processor.n_samples:
             return self._extract_features(given)
         return self._extract_features(given, truncation=False, padding="longest")
 
     def _extract_features(self, waveform: np.ndarray, **settings: Any) -> np.ndarray:
-        made = self.features(waveform, sampling_rate=RATE, return_tensors="np", **settings)
+        made = self.processor(waveform, sampling_rate=RATE, return_tensors="np", **settings)
         return np.asarray(made["input_features"][0], np.float32).T
 
     def _check_features(self, where: str, given: np.ndarray, *, longer: bool = False) -> np.ndarray:

@@ -328,12 +328,14 @@ def save(
     tokenizer: Any = None,
     generation: Mapping[str, Any] | None = None,
     original_config: Mapping[str, Any] | None = None,
+    processor: Any = None,
 ) -> None:
     """Writes a directory that `load` and transformers' `from_pretrained` read.
 
     `generation` are fields of `generation_config.json` other than the special tokens, which come
     from the model. With the `original_config` of the model's checkpoint, `config.json` keeps its
     fields, including those that are not read here, and only changed fields are replaced. The
+    `processor` is transformers' of audio or images. The
     directory is written atomically. Only the files of an earlier export are replaced; any other
     nonempty folder is refused. With several processes all must call it, and the first one writes.
 
@@ -359,3 +361,5 @@ def save(
         save_file(tensors, partial / SINGLE, metadata={"format": "pt"})
         if tokenizer is not None:
             tokenizer.save_pretrained(partial)
+        if processor is not None:
+            processor.save_pretrained(partial)

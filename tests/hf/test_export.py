@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import specjax
 from specjax.hf import huggingface
 from specjax.hf.huggingface import load
+from specjax.models.info import Patches
 from specjax.runtime.errors import UserError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -144,6 +146,37 @@ def test_the_older_spelling_of_a_rotation_means_the_same(tmp_path: Path) -> None
     config["rope_scaling"] = scaling
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
     assert load(folder).model == load(GOLDEN / "llama").model
+
+
+PROCESSORS = {
+    "trocr": {
+        "image_processor_type": "DonutImageProcessor", "do_align_long_axis": False,
+        "image_mean": [0.1] * 3, "resample": 2,
+    },
+    "whisper": {
+        "feature_extractor_type": "WhisperFeatureExtractor", "chunk_length": 1, "dither": 0.25,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_an_export_keeps_the_processor_of_its_checkpoint(name: str, tmp_path: Path) -> None:
+    """Without the file it would be read with the usual processor, not with this one."""
+    folder = copied(name, tmp_path)
+    frames = load(folder).model.info.input
+    own = {"feature_size": frames.width} if name == "whisper" else {"size": size_of(frames)}
+    file = folder / "preprocessor_config.json"
+    file.write_text(json.dumps(PROCESSORS[name] | own), "utf-8")
+    given = specjax.load(folder)
+    given.save(tmp_path / "out")
+    found = specjax.load(tmp_path / "out").extractor.processor
+    usual = specjax.load(GOLDEN / name).extractor.processor
+    assert found.to_dict() == given.extractor.processor.to_dict() != usual.to_dict()
+
+
+def size_of(patches: Patches) -> dict[str, int]:
+    return dict(zip(("height", "width"), patches.size, strict=True))
 
 
 def test_an_export_keeps_what_others_put_into_its_folder(tmp_path: Path) -> None:

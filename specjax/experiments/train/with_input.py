@@ -48,6 +48,8 @@ DETECTED_ROWS = 8
 class StoredReader:
     """Reads prompts that are stored as arrays: encoder states [S, D], or input [P, M]."""
 
+    processor: Any  # transformers' processor of the files; None: there is none
+
     def __call__(self, where: str, prompt: Any) -> np.ndarray:
         return np.asarray(prompt, np.float32)
 
@@ -55,7 +57,8 @@ class StoredReader:
 def extract_decoder(loaded: LoadedModel) -> LoadedModel:
     """The decoder of a loaded model that reads audio or images."""
     model, params = get_decoder(loaded.model), drop_encoder(loaded.params)
-    return dataclasses.replace(loaded, model=model, params=params, extractor=StoredReader())
+    reader = StoredReader(loaded.extractor and loaded.extractor.processor)
+    return dataclasses.replace(loaded, model=model, params=params, extractor=reader)
 
 
 def get_decoder(model: LanguageModel) -> LanguageModel:
@@ -257,5 +260,5 @@ def _train_whole(
     stored = StoredPrompts(workdir, INPUT, (given.count, given.width))
     extractor = load_input_reader(None, given)
     whole = dataclasses.replace(start, extractor=extractor)
-    start = dataclasses.replace(start, extractor=StoredReader())
+    start = dataclasses.replace(start, extractor=StoredReader(extractor.processor))
     return InputParts(start, None, InputEncoder(texts, whole, start, stored, encoded=False))
