@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from specjax.drafting.draft_heads import DraftHeads
 from specjax.metrics.traces import Rounds
 from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel
+from specjax.models.experts import Mixture
 from specjax.models.gated_delta import GatedDelta
 from specjax.models.guided import GuidedModel
 from specjax.models.latent_attention import Latent
@@ -66,9 +67,13 @@ def transformer_shape(model: LanguageModel) -> TransformerShape:
     }
     if isinstance(c, T5Config | BartConfig):
         return TransformerShape(
-            layers=c.num_decoder_layers, d_head=c.d_kv, **common, **_of_encoder(c)
+            layers=c.num_decoder_layers,
+            d_head=c.d_kv,
+            mixtures=_of_mixtures(getattr(c, "mixtures", ())),
+            **common,
+            **_of_encoder(c),
         )
-    mixtures, latent = getattr(c, "mixtures", ()), getattr(c, "latent", None)
+    latent = getattr(c, "latent", None)
     return TransformerShape(
         layers=c.num_layers,
         d_head=c.d_head,
@@ -79,11 +84,15 @@ def transformer_shape(model: LanguageModel) -> TransformerShape:
         ),
         projected_width=getattr(c, "projected_width", None),
         latent=latent and _of_latent(latent),
-        mixtures=tuple(
-            one and ExpertsShape(one.experts, one.chosen, one.d_ff, one.shared) for one in mixtures
-        ),
+        mixtures=_of_mixtures(getattr(c, "mixtures", ())),
         recurrences=tuple(one and _of_recurrence(one) for one in getattr(c, "recurrences", ())),
         **common,
+    )
+
+
+def _of_mixtures(mixtures: Sequence[Mixture | None]) -> tuple[ExpertsShape | None, ...]:
+    return tuple(
+        one and ExpertsShape(one.experts, one.chosen, one.d_ff, one.shared) for one in mixtures
     )
 
 

@@ -1,10 +1,10 @@
 """Mixtures of experts: a router selects a few feed-forward networks for each token.
 
-Shazeer et al., "Outrageously Large Neural Networks" (2017); Jiang et al., "Mixtral of Experts"
-(2024), section 2.1; shared experts: Dai et al., "DeepSeekMoE" (2024), section 3.2; routers by
-sigmoids, groups and a correction: DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024), equations 13
-to 16 and section 2.1.2. N tokens of all rows, E experts, k of them for a token, D model width, F
-width of an expert.
+Shazeer et al., "Outrageously Large Neural Networks" (2017); Fedus et al., "Switch Transformers"
+(2022), section 2.2 on capacity; Jiang et al., "Mixtral of Experts" (2024), section 2.1; shared
+experts: Dai et al., "DeepSeekMoE" (2024), section 3.2; routers by sigmoids, groups and a
+correction: DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024), equations 13 to 16 and section
+2.1.2. N tokens of all rows, E experts, k of them for a token, D model width, F width of an expert.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ import jax.numpy as jnp
 from specjax.models.layers import ACTIVATIONS, Dense, FeedForward, multiply
 from specjax.models.quantized_weights import dequantize
 
-Matrices = tuple[Any, Any, Any]
-"""Gate and up projections [E, D, F], down projections [E, F, D]: arrays, or quantized weights."""
+Matrices = tuple[Any, ...]
+"""Gate and up projections [E, D, F], down projections [E, F, D]: arrays, or quantized weights.
+
+Networks without a gate have up and down projections only.
+"""
 Biases = tuple[jax.Array, ...]
 """Biases of the same projections, [E, F], [E, F] and [E, D]; empty: none."""
-Join = Callable[[jax.Array, jax.Array], jax.Array]
-"""The inner states of a gated network by its gate and up projections."""
+Join = Callable[..., jax.Array]
+"""The inner states of a network by its gate and up projections, or by its up projection."""
 
 FEW = 0.5
 """Maximum selections per expert for which matrices are gathered (docs/methods/operations.md)."""
@@ -94,6 +97,8 @@ class Mixture:
     router_bias: bool = False  # of the router's logits
     biased: bool = False  # the experts' projections have biases
     clamp: ClampedGate | None = None  # in place of the activation
+    gated: bool = True  # the experts are gated networks
+    capacity: int = 0  # tokens of a text per expert, of which later ones skip it; 0: all
 
     def __post_init__(self) -> None:
         if not 1 <= self.chosen <= self.experts:
@@ -143,8 +148,21 @@ class Router(nn.Module):
         return weights * mixture.scale, chosen
 
 
+def drop_beyond_capacity(
+    weights: jax.Array, chosen: jax.Array, texts: int, mixture: Mixture
+) -> jax.Array:
+    """Zeroes weights [N, k] of the tokens of each text that come after an expert's capacity.
+
+    Tokens count by their position in their own text, so a text does not depend on its batch.
+    """
+    member = jnp.sum(jax.nn.one_hot(chosen, mixture.experts, dtype=jnp.int32), axis=1)
+    used = jnp.cumsum(member.reshape(texts, -1, mixture.experts), axis=1)
+    place = jnp.take_along_axis(used.reshape(member.shape), chosen, axis=-1)
+    return jnp.where(place <= mixture.capacity, weights, 0.0)
+
+
 class Experts(nn.Module):
-    """The weighted sum of the gated feed-forward networks that the router selects.
+    """The weighted sum of the feed-forward networks that the router selects.
 
     The shared expert, if there is one, is added to it. One parameter holds a matrix of all experts,
     [E, in, out]. Devices split the experts' widths, so that every device reads its share of the
@@ -160,6 +178,8 @@ class Experts(nn.Module):
         """Applies the experts to states x [B, T, D], without dropout."""
         mixture, tokens = self.mixture, x.reshape(-1, x.shape[-1]).astype(self.dtype)
         weights, chosen = Router(mixture, name="router")(tokens)
+        if mixture.capacity:
+            weights = drop_beyond_capacity(weights, chosen, len(x), mixture)
         inwards = mixture.experts, x.shape[-1], mixture.d_ff
         outwards = mixture.experts, mixture.d_ff, x.shape[-1]
         init = nn.initializers.variance_scaling(1.0, "fan_in", "normal", batch_axis=0)
@@ -168,6 +188,8 @@ class Experts(nn.Module):
             return self.param(name, init, shape, jnp.float32).astype(self.dtype)
 
         shapes = {"gate": inwards, "up": inwards, "down": outwards}
+        if not mixture.gated:
+            del shapes["gate"]
         matrices = tuple(parameter(f"{name}s", init, shape) for name, shape in shapes.items())
         biases = ()
         if mixture.biased:
@@ -177,7 +199,8 @@ class Experts(nn.Module):
                 for name, shape in shapes.items()
             )
         mix = gather_experts if chosen.size <= FEW * mixture.experts else scan_experts
-        join = mixture.clamp or gate_by(self.activation)
+        plain = gate_by(self.activation) if mixture.gated else ACTIVATIONS[self.activation]
+        join = mixture.clamp or plain
         mixed = mix(tokens, weights, chosen, matrices, join, biases)
         if mixture.shared:
             shared = SharedExpert(mixture, self.activation, self.dtype, name="shared")
@@ -214,10 +237,9 @@ def gather_experts(
     The matrices of each token's experts are gathered.
     """
     picked, added = jax.tree.map(lambda leaf: leaf[chosen], (matrices, biases))
-    gates, ups, downs = (dequantize(x, matrix) for matrix in picked)
     made = _run_network(
         x,
-        (gates, ups, downs),
+        tuple(dequantize(x, matrix) for matrix in picked),
         join,
         added,
         functools.partial(jnp.einsum, "nd,nkdf->nkf"),
@@ -255,10 +277,11 @@ def _run_network(
     inwards: Callable[[jax.Array, Any], jax.Array],
     outwards: Callable[[jax.Array, Any], jax.Array],
 ) -> jax.Array:
-    """Runs gated networks on x [N, D]; the products are `inwards` and `outwards`."""
-    gate, up, down = matrices
-    gated, upped = inwards(x, gate), inwards(x, up)
+    """Runs networks on x [N, D]; the products are `inwards` and `outwards`."""
+    *entries, down = matrices
+    inner = [inwards(x, entry) for entry in entries]
     if not biases:
-        return outwards(join(gated, upped), down)
-    inner = join(gated + biases[0], upped + biases[1])
-    return outwards(inner, down) + biases[2]
+        return outwards(join(*inner), down)
+    *added, last = biases
+    inner = [one + bias for one, bias in zip(inner, added, strict=True)]
+    return outwards(join(*inner), down) + last

@@ -1,9 +1,10 @@
-"""The T5 family (T5 v1.0 and v1.1, Flan-T5, mT5, umT5) with explicit caches.
+"""The T5 family (T5 v1.0 and v1.1, Flan-T5, mT5, umT5, Switch Transformers) with explicit caches.
 
 Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer"
 (2020). Differences from a textbook transformer: RMS norms before each sublayer, no biases, scores
 without a 1/sqrt(d) factor, and one table of relative position biases per stack, shared by its
-layers; in umT5 (Chung et al. 2023, "UniMax") each layer has a table of its own.
+layers; in umT5 (Chung et al. 2023, "UniMax") each layer has a table of its own. Some layers of
+Switch Transformers (Fedus et al. 2022) have a mixture of experts.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from specjax.models import encoder_decoder
 from specjax.models.attention import AnyBias, is_whole, make_call_bias, make_tree_bias
 from specjax.models.base import Params
 from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
+from specjax.models.experts import Experts, Mixture
 from specjax.models.layers import (
     MASKED,
     Dense,
@@ -53,6 +55,8 @@ class T5Config:
     layer_tables: bool = False  # each layer has its own relative position biases (umT5)
     eps: float = 1e-6
     dropout: float = 0.0
+    mixtures: tuple[Mixture | None, ...] = ()  # of the decoder's layers; empty: none has one
+    encoder_mixtures: tuple[Mixture | None, ...] = ()  # of the encoder's layers
     family: str = "t5"  # Hugging Face's `model_type`
     start_token: int = 0
     eos: tuple[int, ...] = (1,)
@@ -81,22 +85,31 @@ class Attention(encoder_decoder.Attention):
         return self.config.num_heads
 
 
+def _make_feed_forward(config: T5Config, mixture: Mixture | None) -> Experts | FeedForward:
+    c = config
+    if mixture is not None:
+        return Experts(mixture, c.activation, c.dtype)
+    return FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout)
+
+
 class EncoderLayer(encoder_decoder.EncoderLayer):
+    mixture: Mixture | None = None
+
     def setup(self) -> None:
         c = self.config
         self.self_norm, self.self_attention = RMSNorm(c.eps), Attention(c)
-        self.ff_norm = RMSNorm(c.eps)
-        self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout)
+        self.ff_norm, self.ff = RMSNorm(c.eps), _make_feed_forward(c, self.mixture)
         self.drop = nn.Dropout(c.dropout)
 
 
 class DecoderLayer(encoder_decoder.DecoderLayer):
+    mixture: Mixture | None = None
+
     def setup(self) -> None:
         c = self.config
         self.self_norm, self.self_attention = RMSNorm(c.eps), Attention(c)
         self.cross_norm, self.cross_attention = RMSNorm(c.eps), Attention(c)
-        self.ff_norm = RMSNorm(c.eps)
-        self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout)
+        self.ff_norm, self.ff = RMSNorm(c.eps), _make_feed_forward(c, self.mixture)
         self.drop = nn.Dropout(c.dropout)
 
 
@@ -111,8 +124,13 @@ class T5Module(EncoderDecoderModule, Generic[Config]):
         c = self.config
         init = nn.initializers.normal(1.0)
         self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
-        self.encoder = [self.encoder_layer(c) for _ in range(c.num_layers)]
-        self.decoder = [DecoderLayer(c) for _ in range(c.num_decoder_layers)]
+        self.encoder = [
+            self.encoder_layer(c, mixture)
+            for mixture in c.encoder_mixtures or (None,) * c.num_layers
+        ]
+        self.decoder = [
+            DecoderLayer(c, mixture) for mixture in c.mixtures or (None,) * c.num_decoder_layers
+        ]
         self.encoder_bias = self.make_bias_tables(c.num_layers, bidirectional=True)
         self.decoder_bias = self.make_bias_tables(c.num_decoder_layers, bidirectional=False)
         self.encoder_norm, self.decoder_norm = RMSNorm(c.eps), RMSNorm(c.eps)

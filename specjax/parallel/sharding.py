@@ -80,7 +80,8 @@ def units(model: LanguageModel, where: Where) -> dict[str, int]:
     stack = where[0].partition("_")[0]
     shape = getattr(config, stack if stack in STACKS else "decoder", config)
     heads = math.gcd(shape.num_heads, getattr(shape, "encoder_heads", 0))
-    mixtures = [mixture for mixture in getattr(config, "mixtures", ()) if mixture]
+    mixed = *getattr(config, "mixtures", ()), *getattr(config, "encoder_mixtures", ())
+    mixtures = [mixture for mixture in mixed if mixture]
     experts = {"expert_width": math.gcd(*(mixture.d_ff for mixture in mixtures))}
     recurrences = [recurrence for recurrence in getattr(config, "recurrences", ()) if recurrence]
     recurrent = {

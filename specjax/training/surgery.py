@@ -113,6 +113,10 @@ def take_layers_shape(
     elif not causal:
         depth = len(encoder) or model.config.num_layers
         config = {"num_decoder_layers": len(decoder), "num_layers": depth}
+        kept = {"mixtures": decoder, "encoder_mixtures": encoder or range(depth)}
+        for name, layers in kept.items():
+            if of_layers := getattr(model.config, name, ()):
+                config[name] = tuple(of_layers[layer] for layer in layers)
     else:
         for name in ("windows", "ropes", "heads", "d_ffs", "mixtures", "recurrences"):
             of_layers = getattr(model.config, name)

@@ -21,6 +21,8 @@ from transformers import (
     LongT5ForConditionalGeneration,
     MT5Config,
     MT5ForConditionalGeneration,
+    SwitchTransformersConfig,
+    SwitchTransformersForConditionalGeneration,
     T5Config,
     T5ForConditionalGeneration,
     UMT5Config,
@@ -60,8 +62,16 @@ SHAPES: dict[str, dict[str, Any]] = {
         "relative_attention_max_distance": 16, "encoder_attention_type": "transient-global",
         "local_radius": 3, "global_block_size": 4,
     },
+    "switch_transformers": {
+        "tie_word_embeddings": False, "d_model": 18, "d_kv": 5, "num_heads": 3, "d_ff": 20,
+        "num_layers": 3, "num_decoder_layers": 2, "num_sparse_encoder_layers": 1,
+        "num_sparse_decoder_layers": 1, "num_experts": 4, "router_bias": True,
+        "relative_attention_num_buckets": 8, "relative_attention_max_distance": 16,
+    },
 }  # fmt: skip
+SWITCH = "switch_transformers"
 CLASSES = {
+    SWITCH: (SwitchTransformersConfig, SwitchTransformersForConditionalGeneration),
     "longt5": (LongT5Config, LongT5ForConditionalGeneration),
     "mt5": (MT5Config, MT5ForConditionalGeneration),
     "umt5": (UMT5Config, UMT5ForConditionalGeneration),
@@ -77,6 +87,9 @@ def build(name: str, seed: int, **changes: Any) -> torch.nn.Module:
     if not shape["tie_word_embeddings"]:
         # transformers 5 ties every new T5.
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.shared.weight))
+    if name == SWITCH:  # as of published models; it has three tables where the output is not tied
+        for stack in (model.encoder, model.decoder):
+            stack.embed_tokens = model.shared
     randomize(model, torch.Generator().manual_seed(seed))
     return model
 

@@ -21,6 +21,7 @@ from specjax.models.experts import (
     Groups,
     Mixture,
     Router,
+    drop_beyond_capacity,
     gate_by,
     gather_experts,
     scan_experts,
@@ -149,6 +150,14 @@ def test_both_ways_give_the_same_numbers_and_gradients(drawn) -> None:
         for way in (gather_experts, scan_experts)
     ]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *made)
+
+
+def test_the_later_tokens_of_a_text_skip_a_full_expert() -> None:
+    """Each of two texts fills the experts by itself; a token of two experts may lose one."""
+    chosen = jnp.array([[0, 1], [0, 2], [0, 1], [2, 0], [0, 1], [1, 2]])
+    mixture = dataclasses.replace(MIXTURE, capacity=1)
+    found = drop_beyond_capacity(jnp.ones((6, 2)), chosen, 2, mixture)
+    assert found.tolist() == [[1, 1], [0, 1], [0, 0], [1, 1], [0, 1], [0, 0]]
 
 
 @pytest.mark.parametrize("way", [gather_experts, scan_experts])

@@ -13,7 +13,7 @@ from golden_models import Golden, check_ragged_chunks, read_golden, same, teache
 from specjax.decoding.strategy import autoregressive
 
 FAST = ("t5_v1_0", "t5_v1_1", "mt5", "umt5", "t5gemma")
-SLOW = ("longt5", "t5gemma_unequal", "t5gemma2")
+SLOW = ("longt5", "switch_transformers", "t5gemma_unequal", "t5gemma2")
 
 
 def shapes(*fast: str) -> list:

@@ -40,6 +40,7 @@ BRIEF: dict[str, tuple[int, dict[str, Any]]] = {
     "t5_v1_0": (5, {}),
     "mt5": (5, {}),
     "longt5": (5, {}),
+    "switch_transformers": (4, {"expert_capacity": 2}),
     "umt5": (5, {"num_decoder_layers": 2}),
     "mbart": (5, {}),
     "marian_two": (2, {"tie_word_embeddings": False}),

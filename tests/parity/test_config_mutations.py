@@ -54,6 +54,7 @@ from relatives_mutations import (
     MT5,
     OLMO2,
     PEGASUS,
+    SWITCH,
     UMT5,
 )
 
@@ -180,6 +181,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         | {"feed_forward_proj": "gated-gelu", "encoder_attention_type": "transient-global"}
         | {"local_radius": 2, "global_block_size": 4},
         LONGT5,
+    ),
+    "switch_transformers": (
+        "switch_transformers",
+        SMALL_T5
+        | {"num_decoder_layers": 2, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
+        | {"num_experts": 3},
+        SWITCH,
     ),
     "umt5": ("umt5", SMALL_T5 | {"feed_forward_proj": "gated-gelu"}, UMT5),
     "t5gemma": (

@@ -47,6 +47,7 @@ FAMILIES: dict[str, tuple[str, int, dict[str, Any]]] = {
     ),
     "mt5": ("mt5", 104, {}),
     "umt5": ("umt5", 105, {}),
+    "switch_transformers": ("switch_transformers", 111, {}),
     "longt5": ("longt5", 109, {}),
     "longt5_local": ("longt5", 110, {"encoder_attention_type": "local"}),
     "t5gemma": ("t5gemma", 106, {}),

@@ -28,7 +28,10 @@ LAST = (
 )
 """Names of the last norm's weights."""
 
-SEEDS = {"bart": 20, "marian": 7, "marian_two": 43, "pegasus": 6}
+SEEDS = {
+    "bart": 20, "marian": 7, "marian_two": 43, "pegasus": 6,
+    "switch_transformers": 4,
+}  # fmt: skip
 """Where the usual one gives a model that says two tokens, whatever it reads."""
 
 

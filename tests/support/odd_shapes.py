@@ -26,6 +26,7 @@ COUNTS = {
     "qwen3_5_text": 6, "qwen3_next": 4,
     "longt5": 6, "gemma4_small": 4,
     "granitemoehybrid": 4, "bamba": 4, "granitemoe": 3, "granitemoeshared": 3,
+    "switch_transformers": 5,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -95,6 +96,21 @@ def _longt5(draw: _Choice) -> dict[str, Any]:
         "encoder_attention_type": draw.of("local", "transient-global", "transient-global"),
         "local_radius": draw.of(0, 1, 2, 5, 9),
         "global_block_size": draw.of(1, 3, 4, 30),
+    }
+
+
+def _switch(draw: _Choice) -> dict[str, Any]:
+    """Experts that no text fills: PyTorch's logits of whole texts would leave tokens out."""
+    shape, layers = _t5(draw, "relu"), draw.of(1, 2, 4)
+    del shape["feed_forward_proj"]
+    return shape | {
+        "dense_act_fn": draw.of("relu", "gelu", "silu"),
+        "tie_word_embeddings": draw.of(True, False),
+        "num_layers": layers,
+        "num_sparse_encoder_layers": draw.of(0, 1, layers // 2, layers),
+        "num_sparse_decoder_layers": draw.of(0, 1, 1, 2),
+        "num_experts": draw.of(1, 3, 6),
+        "router_bias": draw.chance(),
     }
 
 
@@ -767,7 +783,8 @@ _MAKERS = {
     "gemma2": _gemma2, "gemma3_text": _gemma3, "olmo2": _olmo2, "phi3": _phi3, "smollm3": _smollm3,
     "gpt_neox": _gpt_neox, "opt": _opt,
     "mixtral": _mixtral, "qwen3_moe": _qwen3_moe,
-    "umt5": _gated, "longt5": _longt5, "t5gemma": _t5gemma, "t5gemma2": _t5gemma2,
+    "umt5": _gated, "longt5": _longt5, "switch_transformers": _switch,
+    "t5gemma": _t5gemma, "t5gemma2": _t5gemma2,
     "gemma": _gemma1, "phi4": _phi4, "opt_350m": _opt_350m, "gpt2_scaled": _gpt2_scaled,
     "pegasus": _sinusoids, "marian_two": _marian_two, "cwm": _cwm, "qwen2_moe": _qwen2_moe,
     "glm4_moe": _glm4_moe, "gpt_oss": _gpt_oss,

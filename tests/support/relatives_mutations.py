@@ -105,6 +105,22 @@ LONGT5: list[Mutation] = [
     *each("global_block_size", 1, 3, 0, None, GONE),
     *each("encoder_attention_type", "local", "transient-global", "global", None, GONE),
 ]
+SWITCH: list[Mutation] = [
+    *_OF_T5,
+    *each("num_experts", 2, 4, 0, GONE),
+    *each("expert_capacity", 1, 2, 3, 0, None, GONE),
+    *each("num_sparse_encoder_layers", 0, 2, 5, -1, GONE),
+    *each("num_sparse_encoder_layers", 0, 1, 2, 5, GONE, encoder_sparse_step=GONE),
+    *each("encoder_sparse_step", 0, 1, 2, 3, -1, GONE),
+    *each("num_sparse_decoder_layers", 0, 1, 2, 5, decoder_sparse_step=GONE),
+    *each("decoder_sparse_step", 0, 1, 2, 3, GONE),
+    *each("router_bias", True, None, GONE),
+    *each("router_dtype", "bfloat16", "float32", None, GONE),
+    *each("router_jitter_noise", 0.5),
+    *each("router_ignore_padding_tokens", True),
+    *each("add_router_probs", True),
+    *each("add_cross_attention", True),
+]
 UMT5: list[Mutation] = [*_OF_T5, *each("scalable_attention", True, False)]
 
 OLMO2: list[Mutation] = [

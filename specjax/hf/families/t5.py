@@ -131,20 +131,22 @@ class T5Family(Family[Shape]):
     architecture = "T5ForConditionalGeneration"
 
     def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-        activation, gated = _feed_forward(fields, hf)
         buckets, distance = "relative_attention_num_buckets", "relative_attention_max_distance"
         if fields[distance] <= fields[buckets] // 2:
             raise ValueError(
                 f"{distance} is {fields[distance]}; it must be above half of {buckets},"
                 f" {fields[buckets] // 2}"
             )
-        return {
+        return self.find_activation(fields, hf) | {
             "num_decoder_layers": _decoder_layers(fields, hf),
-            "activation": activation,
-            "gated": gated,
             "tied": fields["tie_word_embeddings"] is not False,
             "scale_outputs": self.scales(fields, hf),
         }
+
+    def find_activation(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        """The attributes of the feed-forward networks."""
+        activation, gated = _feed_forward(fields, hf)
+        return {"activation": activation, "gated": gated}
 
     def scales(self, fields: Mapping[str, Any], hf: Mapping[str, Any]) -> bool:
         """Whether states are scaled before the output layer; by default if it is tied."""
