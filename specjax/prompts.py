@@ -76,7 +76,8 @@ def prompt_positions(model: LanguageModel, max_new_tokens: int) -> int | None:
         return None
     if model.info.start_token is None:
         return most - max_new_tokens
-    return most if len(model.info.forced) + max_new_tokens <= most else 0
+    fits = len(model.info.forced) + max_new_tokens <= most
+    return (model.info.source_positions or most) if fits else 0
 
 
 def make_own_ids(name: str, entry: Any, max_new_tokens: int) -> OwnIds:
@@ -227,6 +228,8 @@ class Prompts:
             most = prompt_positions(model, new) if name not in self.own else None
             if most is not None and length > most:
                 share = "both" if model.info.start_token is None else "each"
+                if model.info.source_positions is not None:
+                    share = f"new tokens and {model.info.source_positions} for prompts"
                 raise UserError(
                     f"prompt {index} has {length} tokens, and max_new_tokens is {new}; model"
                     f" {name!r} has {model.info.max_positions} positions for {share}"

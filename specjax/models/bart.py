@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
 import flax.linen as nn
 import jax
@@ -45,10 +45,11 @@ class BartConfig:
     encoder_ff: int
     encoder_heads: int
     num_layers: int  # of the encoder
-    max_positions: int | None  # of either stack; None: unlimited sinusoids
+    max_positions: int | None  # of either stack, or the decoder; None: unlimited sinusoids
     sinusoids: Sinusoids | None = None  # None: learned positions
     offset: int = 0  # index of the first position
     source_vocab: int | None = None  # of the encoder, with its own embeddings; None: shared
+    source_positions: int | None = None  # of the encoder; None: as many as the decoder has
     unplaced: int | None = None  # a token without position embedding
     post_norm: bool = False  # norms follow the residual sums
     embedding_norm: bool = False
@@ -56,6 +57,7 @@ class BartConfig:
     scale_embedding: bool = False  # token embeddings times sqrt(d_model)
     key_bias: bool = True
     query_value_bias: bool = True
+    output_bias: bool = True  # of attention
     logits_bias: bool = False
     activation: str = "gelu"
     tied: bool = True  # the output layer is the embedding table
@@ -99,14 +101,14 @@ class Attention(encoder_decoder.Attention):
         c = self.config
         dense = functools.partial(Dense, c.d_model, c.dtype)
         self.q, self.v = (dense(bias=c.query_value_bias) for _ in range(2))
-        self.k, self.o = dense(bias=c.key_bias), dense(bias=True)
+        self.k, self.o = dense(bias=c.key_bias), dense(bias=c.output_bias)
 
     def queries(self, x: jax.Array, angles: jax.Array | None = None) -> jax.Array:
         q = super().queries(x, angles)
         return q * q.shape[-1] ** -0.5
 
 
-def _make_norm(config: BartConfig) -> LayerNorm:
+def make_norm(config: BartConfig) -> LayerNorm:
     return LayerNorm(config.eps)
 
 
@@ -116,11 +118,17 @@ def _make_feed_forward(config: BartConfig, width: int) -> FeedForward:
 
 
 class EncoderLayer(encoder_decoder.EncoderLayer):
+    attention: ClassVar[type[Attention]] = Attention
+
     def setup(self) -> None:
         c = self.config
-        self.self_norm, self.self_attention = _make_norm(c), Attention(c, c.encoder_heads)
-        self.ff_norm, self.ff = _make_norm(c), _make_feed_forward(c, c.encoder_ff)
+        self.self_norm = self.make_self_norm()
+        self.self_attention = self.attention(c, c.encoder_heads)
+        self.ff_norm, self.ff = make_norm(c), _make_feed_forward(c, c.encoder_ff)
         self.drop = nn.Dropout(c.dropout)
+
+    def make_self_norm(self) -> nn.Module:
+        return make_norm(self.config)
 
     @property
     def post_norm(self) -> bool:
@@ -130,9 +138,9 @@ class EncoderLayer(encoder_decoder.EncoderLayer):
 class DecoderLayer(encoder_decoder.DecoderLayer):
     def setup(self) -> None:
         c = self.config
-        self.self_norm, self.self_attention = _make_norm(c), Attention(c, c.num_heads)
-        self.cross_norm, self.cross_attention = _make_norm(c), Attention(c, c.num_heads)
-        self.ff_norm, self.ff = _make_norm(c), _make_feed_forward(c, c.d_ff)
+        self.self_norm, self.self_attention = make_norm(c), Attention(c, c.num_heads)
+        self.cross_norm, self.cross_attention = make_norm(c), Attention(c, c.num_heads)
+        self.ff_norm, self.ff = make_norm(c), _make_feed_forward(c, c.d_ff)
         self.drop = nn.Dropout(c.dropout)
 
     @property
@@ -144,14 +152,15 @@ class StackInput(nn.Module):
     """Adds positions, and an optional norm, to a stack's input embeddings."""
 
     config: BartConfig
+    positions: int | None
 
     def setup(self) -> None:
         c = self.config
-        if c.sinusoids is None and c.max_positions is not None:
-            init, shape = nn.initializers.normal(0.02), (c.offset + c.max_positions, c.d_model)
+        if c.sinusoids is None and self.positions is not None:
+            init, shape = nn.initializers.normal(0.02), (c.offset + self.positions, c.d_model)
             self.position_embedding = self.param("position_embedding", init, shape, jnp.float32)
         if c.embedding_norm:
-            self.norm = _make_norm(c)
+            self.norm = make_norm(c)
 
     def __call__(self, x: jax.Array, tokens: jax.Array, position: jax.Array) -> jax.Array:
         """Computes input states [B, T, D] of `tokens` [B, T] with embeddings x [B, T, D]."""
@@ -175,10 +184,10 @@ class DecoderStack(EncoderDecoderModule, Generic[Config]):
         c = self.config
         init = nn.initializers.normal(0.02)
         self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
-        self.decoder_entrance = StackInput(c)
+        self.decoder_entrance = StackInput(c, c.max_positions)
         self.decoder = [DecoderLayer(c) for _ in range(c.num_decoder_layers)]
         if c.final_norm:
-            self.decoder_norm = _make_norm(c)
+            self.decoder_norm = make_norm(c)
         if not c.tied:
             self.head = Dense(c.vocab_size, c.dtype)
         if c.logits_bias:
@@ -216,7 +225,7 @@ class DecoderStack(EncoderDecoderModule, Generic[Config]):
         return logits + self.logits_bias[0] if c.logits_bias else logits
 
 
-class BartModule(DecoderStack[BartConfig]):
+class BartModule(DecoderStack[Config]):
     """Parameters and layers; `Bart` implements the model interface."""
 
     def setup(self) -> None:
@@ -225,10 +234,10 @@ class BartModule(DecoderStack[BartConfig]):
         if c.source_vocab:
             init, shape = nn.initializers.normal(0.02), (c.source_vocab, c.d_model)
             self.source_embedding = self.param("source_embedding", init, shape, jnp.float32)
-        self.encoder_entrance = StackInput(c)
-        self.encoder = [EncoderLayer(c) for _ in range(c.num_layers)]
+        self.encoder_entrance = StackInput(c, c.source_positions or c.max_positions)
+        self.encoder = [self.make_encoder_layer(number) for number in range(c.num_layers)]
         if c.final_norm:
-            self.encoder_norm = _make_norm(c)
+            self.encoder_norm = make_norm(c)
 
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
         size = source.shape[1]
@@ -236,9 +245,15 @@ class BartModule(DecoderStack[BartConfig]):
         x = self.scale_embedding(table[source].astype(jnp.float32))
         x = self.encoder_entrance(x, source, jnp.arange(size)[None])
         x = self.drop(x, deterministic=deterministic)
-        biases = [make_text_bias(LengthBias(length), size, size)] * len(self.encoder)
-        x = self.run_encoder(x, biases, deterministic)
+        x = self.run_encoder(x, self.make_source_biases(length, size), deterministic)
         return self.encoder_norm(x) if self.config.final_norm else x
+
+    def make_encoder_layer(self, number: int) -> EncoderLayer:
+        return EncoderLayer(self.config)
+
+    def make_source_biases(self, length: jax.Array, size: int) -> Sequence[Any]:
+        """Builds the encoder layers' biases of texts of `length` [B]."""
+        return [make_text_bias(LengthBias(length), size, size)] * len(self.encoder)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,8 +269,13 @@ class Bart(EncoderDecoder):
     @property
     def info(self) -> ModelInfo:
         c = self.config
-        own = {"max_positions": c.max_positions, "source_vocab": c.source_vocab}
-        return dataclasses.replace(super().info, **own, drops_scale=c.final_norm)
+        return dataclasses.replace(
+            super().info,
+            max_positions=c.max_positions,
+            source_positions=c.source_positions,
+            source_vocab=c.source_vocab,
+            drops_scale=c.final_norm,
+        )
 
     def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
         embedded = super().embed(params, tokens)

@@ -75,7 +75,8 @@ class ModelInfo:
     None for token prompts. A model that `borrows_encoder` takes the target's encoder states in
     `start`, because its encoder is the same. One that `reads_states` reads the target's states
     instead of prompts. `max_positions` is the maximum number of tokens in a row of the decoder or
-    the encoder; None if unlimited. `drops_scale`: a final norm makes `read_out` independent of a
+    the encoder; None if unlimited. `source_positions` is that of the encoder if it differs.
+    `drops_scale`: a final norm makes `read_out` independent of a
     state's scale.
     """
 
@@ -90,6 +91,7 @@ class ModelInfo:
     borrows_encoder: bool = False
     reads_states: bool = False
     max_positions: int | None = None
+    source_positions: int | None = None
     drops_scale: bool = True
 
     @property

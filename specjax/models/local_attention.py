@@ -8,18 +8,26 @@ All queries may attend to further, global keys in the same softmax. N blocks of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from flax import struct
+from jaxtyping import Array, Float, Float32, Int32
 
 from specjax.models.attention import WHOLE_SCORES, Bias, merge_attention
 from specjax.models.layers import MASKED
 
 Keys = tuple[jax.Array, jax.Array, Bias]
 """Keys and values [B, H, G, d] of all queries, with their bias."""
+
+
+class NearBias(struct.PyTreeNode):
+    """Bias of the keys near a query, of texts of several lengths."""
+
+    near: Float32[Array, "#H W 3*W"] | Float32[Array, "#H W W"]
+    """By distance (`compute_distances`), with their mask; [H, W, W]: of keys of the own block."""
+    length: Int32[Array, " B"]
 
 
 def compute_distances(width: int) -> np.ndarray:
@@ -36,27 +44,26 @@ def attend_locally(
     q: Float[Array, "B H S d"],
     k: Float[Array, "B H S d"],
     v: Float[Array, "B H S d"],
-    near: Any,
-    length: Int[Array, " B"],
+    bias: NearBias,
     others: Sequence[Keys] = (),
+    first: int = 0,
 ) -> Float[Array, "B H S d"]:
-    """Attends q [B, H, S, d] to the keys near them below `length` [B], and to `others`.
-
-    `near` [H or 1, W, 3 * W] is the bias by distance (`compute_distances`) and the mask of a block.
-    """
-    size, width = q.shape[2], near.shape[1]
-    count = -(-size // width)
-    key, value = (_add_neighbors(_split_blocks(x, count, width)) for x in (k, v))
+    """Attends q [B, H, S, d] to the keys near them from slot `first` on, and to `others`."""
+    size, (width, keys) = q.shape[2], bias.near.shape[1:]
+    count, before = -(-size // width), (keys - width) // 2
+    key, value = (_split_blocks(x, count, width) for x in (k, v))
+    if before:
+        key, value = _add_neighbors(key), _add_neighbors(value)
 
     def attend_block(block: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> jax.Array:
         number, q, k, v = block
-        slots = (number - 1) * width + jnp.arange(3 * width)
-        outside = (slots < 0) | (slots >= length[:, None])
-        bias = near + jnp.where(outside, MASKED, 0.0).astype(jnp.float32)[:, None, None]
+        slots = number * width - before + jnp.arange(keys)
+        outside = (slots < first) | (slots >= bias.length[:, None])
+        near = bias.near + jnp.where(outside, MASKED, 0.0).astype(jnp.float32)[:, None, None]
         more = [(k, v, at.tile(number * width, width, 0, k.shape[2])) for k, v, at in others]
-        return merge_attention(q, [(k, v, bias), *more])
+        return merge_attention(q, [(k, v, near), *more])
 
-    scores = width * (3 * width + sum(k.shape[2] for k, _, _ in others))
+    scores = width * (keys + sum(k.shape[2] for k, _, _ in others))
     blocks = jnp.arange(count), _split_blocks(q, count, width), key, value
     at_once = max(1, WHOLE_SCORES // scores)
     if at_once >= count:

@@ -19,7 +19,12 @@ from jaxtyping import Array, Float, Float32, Int, Int32
 from specjax.models import t5
 from specjax.models.base import Params
 from specjax.models.layers import MASKED, init_params, merge_heads
-from specjax.models.local_attention import attend_locally, compute_distances, mask_distances
+from specjax.models.local_attention import (
+    NearBias,
+    attend_locally,
+    compute_distances,
+    mask_distances,
+)
 from specjax.models.norms import RMSNorm
 from specjax.models.positions import RelativeBias
 from specjax.models.t5 import T5, T5Config, T5Module
@@ -62,12 +67,8 @@ class TextBlocks(struct.PyTreeNode):
         return jnp.moveaxis(bias, 0, 1) + hidden[:, None, None]
 
 
-class NearBias(struct.PyTreeNode):
-    """Bias of the encoder's attention."""
-
-    near: Float32[Array, "H W 3*W"]
-    length: Int32[Array, " B"]
-    blocks: TextBlocks | None  # of transient-global attention
+EncoderBias = tuple[NearBias, TextBlocks | None]
+"""Bias of the encoder's attention to the neighborhood, and to blocks of the text."""
 
 
 class EncoderLayer(t5.EncoderLayer):
@@ -78,12 +79,12 @@ class EncoderLayer(t5.EncoderLayer):
         if self.config.global_block:
             self.block_norm = RMSNorm(self.config.eps)
 
-    def attend(self, h: jax.Array, angles: jax.Array | None, bias: NearBias) -> jax.Array:
-        own, others, blocks = self.self_attention, [], bias.blocks
+    def attend(self, h: jax.Array, angles: jax.Array | None, bias: EncoderBias) -> jax.Array:
+        own, others, (near, blocks) = self.self_attention, [], bias
         if blocks is not None:
             others = [(*own.keys_values(self.block_norm(blocks.sum_states(h))), blocks)]
-        given = own.queries(h), *own.keys_values(h), bias.near, bias.length, others
-        return own.o(merge_heads(attend_locally(*given)))
+        mixed = attend_locally(own.queries(h), *own.keys_values(h), near, others)
+        return own.o(merge_heads(mixed))
 
 
 class LongT5Module(T5Module[LongT5Config]):
@@ -105,7 +106,7 @@ class LongT5Module(T5Module[LongT5Config]):
         return self.make_layer_biases(
             self.encoder_bias,
             self.encoder,
-            lambda table: NearBias(table(distance) + mask, length, blocks),
+            lambda table: (NearBias(table(distance) + mask, length), blocks),
         )
 
     def make_text_blocks(self, length: jax.Array, size: int) -> TextBlocks | None:

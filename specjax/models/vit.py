@@ -52,7 +52,7 @@ class VitConfig(VisionConfig):
         return Vit(self)
 
     # What `EncoderLayer` reads.
-    post_norm, ff_dropout = False, 0.0
+    post_norm, ff_dropout, output_bias = False, 0.0, True
 
     @property
     def encoder_heads(self) -> int:

@@ -22,7 +22,7 @@ from specjax.selection.strategies import make_selected, make_switched
 GOLDEN = Path(__file__).parents[1] / "golden"
 ENCODERS = [
     "t5_v1_1", "bart", "mt5", "m2m_100", "marian_two", "pegasus", "t5gemma", "t5gemma2", "longt5",
-    "switch_transformers",
+    "switch_transformers", "led", "pegasus_x",
 ]  # fmt: skip
 DECODERS = [
     "llama", "gemma3_text", "gpt2", "gpt_neox", "mistral", "opt_350m", "qwen3_moe", "qwen3_5_text",

@@ -42,8 +42,8 @@ ROTARY = (
     "qwen3_5_text", "qwen3_next", "gemma4_small", "granitemoehybrid", "bamba",
 )  # fmt: skip
 ENCODERS = (
-    "bart", "longt5", "m2m_100", "marian", "marian_two", "mbart", "mt5", "pegasus",
-    "switch_transformers", "t5_v1_0", "t5_v1_1", "t5gemma", "t5gemma2", "umt5",
+    "bart", "led", "longt5", "m2m_100", "marian", "marian_two", "mbart", "mt5", "pegasus",
+    "pegasus_x", "switch_transformers", "t5_v1_0", "t5_v1_1", "t5gemma", "t5gemma2", "umt5",
 )  # fmt: skip
 OTHER_POSITIONS = ("gpt2", "opt", "opt_350m")
 LIKE_LLAMA = (

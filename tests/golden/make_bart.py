@@ -27,6 +27,8 @@ SMALLEST_LEAD = 0.01
 """Least distance between the two best logits on a greedy path: rounding cannot flip a token."""
 
 CLASSES = {
+    "pegasus_x": (transformers.PegasusXConfig, transformers.PegasusXForConditionalGeneration),
+    "led": (transformers.LEDConfig, transformers.LEDForConditionalGeneration),
     "bart": (transformers.BartConfig, transformers.BartForConditionalGeneration),
     "mbart": (transformers.MBartConfig, transformers.MBartForConditionalGeneration),
     "marian": (transformers.MarianConfig, transformers.MarianMTModel),
@@ -69,6 +71,17 @@ SHAPES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 40, "scale_embedding": True, "activation_function": "relu",
         "decoder_start_token_id": PAD,
     },
+    "led": {
+        "d_model": 18, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 3,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 22, "decoder_ffn_dim": 30,
+        "max_encoder_position_embeddings": 60, "max_decoder_position_embeddings": 30,
+        "attention_window": [4, 10], "global_tokens": 2,
+    },
+    "pegasus_x": {
+        "d_model": 18, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 3,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 22, "decoder_ffn_dim": 30,
+        "num_global_tokens": 3, "block_size": 6, "decoder_start_token_id": PAD,
+    },
     "m2m_100": {
         "d_model": 20, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
         "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 28,
@@ -85,9 +98,32 @@ def build(name: str, seed: int, **changes: Any) -> torch.nn.Module:
     shared = shape.get("share_encoder_decoder_embeddings", True)
     if shared and not shape.get("tie_word_embeddings", True):
         # As of published models; transformers 5 makes three tables where the output is not tied.
-        for stack in (model.model.encoder, model.model.decoder):
-            stack.embed_tokens = model.model.shared
+        base = model.base_model
+        for stack in (base.encoder, base.decoder):
+            stack.embed_tokens = base.shared
     randomize(model, torch.Generator().manual_seed(seed))
+    return add_hooks(model)
+
+
+def add_hooks(model: torch.nn.Module) -> torch.nn.Module:
+    """The model with what its class leaves to callers, or gets wrong, in every call.
+
+    An LED gets the global attention mask of `global_tokens`, a field that transformers does not
+    have. Pegasus-X adds positions of several tokens to the wrong axis.
+    """
+    count = getattr(model.config, "global_tokens", 0)
+
+    def add_mask(encoder: torch.nn.Module, args: tuple, given: dict[str, Any]) -> tuple:
+        places = torch.arange(given["input_ids"].shape[1]) < count
+        return args, given | {"global_attention_mask": places.long().expand_as(given["input_ids"])}
+
+    def turn(embedding: torch.nn.Module, args: tuple) -> tuple:
+        return *args[:2], args[2].reshape(-1, 1)
+
+    if count:
+        model.get_encoder().register_forward_pre_hook(add_mask, with_kwargs=True)
+    if model.config.model_type == "pegasus_x":
+        model.model.decoder.embed_positions.register_forward_pre_hook(turn)
     return model
 
 
@@ -95,7 +131,7 @@ def build(name: str, seed: int, **changes: Any) -> torch.nn.Module:
 def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
     """Weights of a scale at which every part of the model moves the logits."""
     last = f"decoder.layers.{model.config.decoder_layers - 1}.final_layer_norm.weight"
-    scale = model.config.d_model**0.5 if model.config.scale_embedding else 1.0
+    scale = model.config.d_model**0.5 if getattr(model.config, "scale_embedding", False) else 1.0
     for name, weight in model.named_parameters():
         if not weight.requires_grad:
             continue  # sinusoids

@@ -33,16 +33,17 @@ from specjax.prompts import prompt_positions
 from specjax.runtime.errors import UserError
 
 SHAPES = ("bart", "mbart", "marian", "marian_two", "m2m_100", "pegasus")
+SLOW = ("led", "pegasus_x")
 TENSORS = "model.safetensors"
 SHARED, HEAD, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
 
 
 def some(*fast: str) -> list:
     """All of the shapes, those that are not named as slow tests."""
-    return [pytest.param(n, marks=() if n in fast else pytest.mark.slow) for n in SHAPES]
+    return [pytest.param(n, marks=() if n in fast else pytest.mark.slow) for n in SHAPES + SLOW]
 
 
-@pytest.fixture(scope="module", params=SHAPES)
+@pytest.fixture(scope="module", params=some(*SHAPES))
 def golden(request: pytest.FixtureRequest) -> Golden:
     return read_golden(request.param)
 
@@ -86,6 +87,16 @@ def test_an_export_is_read_back_as_it_was(golden: Golden, tmp_path: Path) -> Non
     again = load(tmp_path / "out")
     assert again.model == golden.model
     jax.tree.map(np.testing.assert_array_equal, again.params, golden.params)
+
+
+@pytest.mark.slow
+def test_prompts_may_be_longer_than_texts() -> None:
+    """The encoder of LED has more positions than its decoder."""
+    target = specjax.load(GOLDEN / "led")
+    generator = specjax.Generator(target, max_new_tokens=30)
+    assert len(generator([[7] * 60]).tokens) == 1
+    with pytest.raises(UserError, match="61 tokens.* 30 positions for new tokens and 60 for prom"):
+        generator([[7] * 61])
 
 
 def changed(tmp_path: Path, name: str, **tensors: np.ndarray | None) -> Path:

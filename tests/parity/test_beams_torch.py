@@ -44,6 +44,8 @@ BRIEF: dict[str, tuple[int, dict[str, Any]]] = {
     "umt5": (5, {"num_decoder_layers": 2}),
     "mbart": (5, {}),
     "marian_two": (2, {"tie_word_embeddings": False}),
+    "led": (1, {}),
+    "pegasus_x": (4, {}),
     "pegasus": (3, {"tie_word_embeddings": False}),
     "marian": (9, {"tie_word_embeddings": False}),
     "m2m_100": (5, {"tie_word_embeddings": False, "decoder_layers": 2}),

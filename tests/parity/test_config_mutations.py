@@ -46,6 +46,7 @@ from mutations import (
     inside,
 )
 from relatives_mutations import (
+    LED,
     LONGT5,
     M2M_100,
     MARIAN,
@@ -54,6 +55,7 @@ from relatives_mutations import (
     MT5,
     OLMO2,
     PEGASUS,
+    PEGASUS_X,
     SWITCH,
     UMT5,
 )
@@ -172,6 +174,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         | {"decoder_vocab_size": VOCABULARY, "scale_embedding": True}
         | {"activation_function": "relu"},
         MARIAN_TWO,
+    ),
+    "led": (
+        "led",
+        SMALL_BART
+        | {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64}
+        | {"attention_window": 6, "global_tokens": 2},
+        LED,
+    ),
+    "pegasus_x": (
+        "pegasus_x",
+        SMALL_BART | {"encoder_layers": 2, "block_size": 6, "num_global_tokens": 2},
+        PEGASUS_X,
     ),
     "m2m_100": ("m2m_100", SMALL_BART, M2M_100),
     "pegasus": ("pegasus", SMALL_BART, PEGASUS),

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import transformers
 from mutations import Mutation, apply_fault
+from torch_models import maker
 
 import specjax
 
@@ -29,7 +30,7 @@ LAST = (
 """Names of the last norm's weights."""
 
 SEEDS = {
-    "bart": 20, "marian": 7, "marian_two": 43, "pegasus": 6,
+    "bart": 20, "led": 1, "marian": 7, "marian_two": 43, "pegasus": 6, "pegasus_x": 1,
     "switch_transformers": 4,
 }  # fmt: skip
 """Where the usual one gives a model that says two tokens, whatever it reads."""
@@ -87,6 +88,7 @@ class Checkpoint:
         """Hugging Face's greedy tokens, one prompt at a time, or why it has none."""
         try:
             model = self.auto.from_pretrained(self.folder, dtype=torch.float32).eval()
+            model = maker("bart")["add_hooks"](model)
             return [self._continued(model, prompt) for prompt in PROMPTS]
         except Exception as error:  # whatever it is, it decodes nothing
             return f"{type(error).__name__}: {error}"

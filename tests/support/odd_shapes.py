@@ -26,7 +26,7 @@ COUNTS = {
     "qwen3_5_text": 6, "qwen3_next": 4,
     "longt5": 6, "gemma4_small": 4,
     "granitemoehybrid": 4, "bamba": 4, "granitemoe": 3, "granitemoeshared": 3,
-    "switch_transformers": 5,
+    "switch_transformers": 5, "led": 5, "pegasus_x": 4,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -271,6 +271,27 @@ def _sinusoids(draw: _Choice) -> dict[str, Any]:
     heads, width = draw.of((1, 7), (3, 15), (2, 16), (5, 25))
     own = {"encoder_attention_heads": heads, "decoder_attention_heads": heads, "d_model": width}
     return _bart(draw) | own
+
+
+def _led(draw: _Choice) -> dict[str, Any]:
+    """Windows that prompts exceed; some tokens are global, perhaps all of a short prompt.
+
+    PyTorch's class fails with windows of 2, or that do not divide the longest.
+    """
+    shape = _bart(draw)
+    own = {f"max_{side}_position_embeddings": draw.of(40, 53) for side in ("encoder", "decoder")}
+    window = [draw.of(4, 4, 8, 16) for _ in range(shape["encoder_layers"])]
+    own |= {"attention_window": draw.of(8, window), "global_tokens": draw.of(0, 1, 1, 4)}
+    shared = "max_position_embeddings", "scale_embedding"
+    return {name: value for name, value in shape.items() if name not in shared} | own
+
+
+def _pegasus_x(draw: _Choice) -> dict[str, Any]:
+    return _bart(draw) | {
+        "num_global_tokens": draw.of(1, 2, 5),
+        "block_size": draw.of(2, 4, 6, 64),
+        "stagger_local_blocks": draw.of(True, True, False),
+    }
 
 
 def _marian_two(draw: _Choice) -> dict[str, Any]:
@@ -783,7 +804,8 @@ _MAKERS = {
     "gemma2": _gemma2, "gemma3_text": _gemma3, "olmo2": _olmo2, "phi3": _phi3, "smollm3": _smollm3,
     "gpt_neox": _gpt_neox, "opt": _opt,
     "mixtral": _mixtral, "qwen3_moe": _qwen3_moe,
-    "umt5": _gated, "longt5": _longt5, "switch_transformers": _switch,
+    "umt5": _gated, "longt5": _longt5, "switch_transformers": _switch, "led": _led,
+    "pegasus_x": _pegasus_x,
     "t5gemma": _t5gemma, "t5gemma2": _t5gemma2,
     "gemma": _gemma1, "phi4": _phi4, "opt_350m": _opt_350m, "gpt2_scaled": _gpt2_scaled,
     "pegasus": _sinusoids, "marian_two": _marian_two, "cwm": _cwm, "qwen2_moe": _qwen2_moe,

@@ -6,6 +6,8 @@ that old files have and no class reads.
 
 from __future__ import annotations
 
+from typing import Any
+
 from mutations import BIASES, GONE, ROPE_BASE, SLIDING, YARN, Mutation, each, rope, said
 
 END = 5
@@ -53,6 +55,28 @@ MARIAN: list[Mutation] = [
     Mutation({"pad_token_id": GONE}, fails_there="its class's default is no token of so few"),
     *each("share_encoder_decoder_embeddings", True, False, None, GONE),
     *each("decoder_vocab_size", 64, 63, None, GONE),
+]
+_PADS_WITH_IT = "it pads prompts to the window with this token"
+_NO_PAD: list[dict[str, Any]] = [{"pad_token_id": value} for value in (None, -1)]
+LED: list[Mutation] = [
+    *(mutation for mutation in _OF_BART if mutation.config not in _NO_PAD),
+    *(Mutation(changes, fails_there=_PADS_WITH_IT) for changes in _NO_PAD),
+    *each("pad_token_id", GONE),
+    Mutation({"decoder_start_token_id": None}, fails_there="its class wants an integer"),
+    Mutation({"attention_window": 2}, fails_there="its class fails with such windows"),
+    *each("attention_window", 4, 12, [6], [4, 4], [], 3, 0, -2, "4", None),
+    Mutation({"attention_window": GONE}, fails_there="it pads prompts to the window, 512"),
+    *each("global_tokens", 0, 1, 4, 30, GONE),
+    *each("max_encoder_position_embeddings", 32, 0, None, GONE),
+    *each("max_decoder_position_embeddings", 32, 0, None, GONE),
+]
+PEGASUS_X: list[Mutation] = [
+    *_OF_BART,
+    *_LEFT_OUT,
+    *each("block_size", 2, 4, 8, 64, 5, 0, None, GONE),
+    *each("block_size", 5, stagger_local_blocks=False),
+    *each("stagger_local_blocks", True, False, None, GONE),
+    *each("num_global_tokens", 1, 0, None, GONE),
 ]
 PEGASUS: list[Mutation] = [
     *_OF_BART,

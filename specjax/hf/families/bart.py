@@ -119,7 +119,8 @@ class BartLike(Family[Shape]):
         """Where the output layer is its own, Hugging Face ties no embedding either."""
         if config.tied:
             return {}
-        return {f"model.{stack}.embed_tokens.weight": tensors[EMBEDDING] for stack in STACKS}
+        shared = tensors[f"{self.prefix}shared.weight"]
+        return {f"{self.prefix}{stack}.embed_tokens.weight": shared for stack in STACKS}
 
 
 @FAMILIES.register("bart")
