@@ -39,7 +39,7 @@ from specjax.hf.families.schema import CONFIG_FILE, GENERATION_FILE, format_valu
 from specjax.hf.gguf import configuration
 from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.kernels import find_kept_kernels, read_kept
-from specjax.hf.hub import cached_folder, locate, split_head
+from specjax.hf.hub import SHAPES, cached_folder, locate, split_head
 from specjax.hf.kept_config import config_to_save, floating_dtype
 from specjax.hf.packed import Packing, find_packed_kernels, parse_packing, read_packed
 from specjax.hf.tensors import (
@@ -180,14 +180,18 @@ def read_packing(path: Path) -> Packing | None:
 
 
 def read_stored_weights(name: str | Path) -> WeightFormat | None:
-    """Weight format of the stored kernels of a directory or cached hub id; None: unquantized."""
+    """Weight format of the stored kernels of a directory or hub id; None: unquantized or unknown.
+
+    Of a hub id that is not in the cache it is that of its known shape.
+    """
     name, _ = split_head(name)
     path = expand_path(name)
     if is_gguf(path):
         return None
     if not os.path.isdir(path):
         path = cached_folder(name) or path
-    packing = read_packing(path) if os.path.isfile(path / CONFIG_FILE) else None
+    known = os.path.isfile(path / CONFIG_FILE)
+    packing = read_packing(path) if known else parse_packing(SHAPES.get(str(name), {}))
     return packing and packing.weights
 
 

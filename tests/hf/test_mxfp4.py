@@ -104,3 +104,7 @@ def test_blocks_that_do_not_fit_are_refused(folders: tuple[Path, Path], tmp_path
     )
     with pytest.raises(specjax.UserError, match="lacks the tensor .*down_proj"):
         specjax.load(tmp_path)
+
+
+def test_a_known_shape_has_the_format_of_its_experts() -> None:
+    assert str(huggingface.read_stored_weights("openai/gpt-oss-120b")) == "mxfp4"

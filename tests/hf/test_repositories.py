@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").rglob("*.py"))
 WORDS = {"t5gemma": ("", ":2")}
 """What a config is called with, where other words ask for other models."""
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(#mtp)?")
 NAMES = re.compile(r"`([\w.-]+/[\w.-]+)`")
 ROW = re.compile(r"^\|(?P<cells>[^\n]*)\|(?P<names>[^|\n]*)\|$", re.MULTILINE)
 OWNERS = (
@@ -54,7 +54,7 @@ def hub_ids(value: object) -> set[str]:
     if isinstance(value, list | tuple):
         return set().union(*map(hub_ids, value))
     whole = isinstance(value, str) and HUB_ID.fullmatch(value)
-    return {value} if whole and value.split("/")[0] in OWNERS else set()
+    return {whole[1]} if whole and value.split("/")[0] in OWNERS else set()
 
 
 def named() -> set[str]:
@@ -70,7 +70,7 @@ def test_owners_are_all_those_of_quoted_names() -> None:
     """A config of another owner's model would not be seen."""
     quoted = set()
     for file in CONFIGS:
-        quoted |= set(re.findall(r"[\"']([\w-]+)/[\w.-]+[\"']", file.read_text("utf-8")))
+        quoted |= set(re.findall(r"[\"']([\w-]+)/[\w.-]+(?:#mtp)?[\"']", file.read_text("utf-8")))
     assert quoted - {"configs", "runs"} <= set(OWNERS)
 
 

@@ -17,7 +17,7 @@ from transformers import NllbTokenizer
 from specjax.data.audio import RATE
 from specjax.experiments.config.fields import model_names
 from specjax.hf import huggingface
-from specjax.hf.hub import SHAPES
+from specjax.hf.hub import SHAPES, split_head
 from specjax.hf.tokenizer import train_tokenizer
 
 SENTENCES = [
@@ -60,6 +60,18 @@ SMALL |= {
     for name in ("gemma3_text", "qwen3", "qwen3_moe", "t5gemma")
 }
 SMALL["qwen3_moe"] |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+SMALL["qwen3_5_text"] = SMALL["qwen3"] | {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 4,
+    "linear_value_head_dim": 4, "full_attention_interval": 2, "pad_token_id": 0,
+}  # fmt: skip
+SMALL["gpt_oss"] = SMALL["qwen3"] | {
+    "num_hidden_layers": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "pad_token_id": 0,
+}  # fmt: skip
+SMALL["deepseek_v3"] = SMALL["llama"] | {
+    "num_key_value_heads": 4, "kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 4,
+    "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
+    "n_group": 2, "topk_group": 1, "moe_intermediate_size": 8, "first_k_dense_replace": 1,
+}  # fmt: skip
 SIDES = ("encoder", "decoder")
 OF_A_SIDE = {"layers": 2, "ffn_dim": 32, "attention_heads": 4}
 SMALL["m2m_100"] = {"d_model": 16} | {
@@ -75,12 +87,18 @@ SMALL["donut-swin"] = {
     "embed_dim": 4, "depths": [1, 2], "num_heads": [1, 2], "window_size": 2, "image_size": 16,
     **{name: SMALL["vit"][name] for name in SMALL["vit"] if "decoder" in name or name == "d_model"},
 }  # fmt: skip
+OF_FOUR_LAYERS = {
+    "num_hidden_layers": 1, "num_key_value_heads": 2, "head_dim": 8,
+    "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]},
+}  # fmt: skip
+"""Fields of a published EAGLE-3 drafter for a target of four layers."""
 KINDS = {"mt5": "t5"}
 LAYERS = {
     "t5": "num_layers", "gpt2": "n_layer", "whisper": "decoder_layers", "m2m_100": "decoder_layers",
 }  # fmt: skip
 TEMPLATE = (
     "{% for m in messages %}{{ m['content'] }} {% endfor %}{{ 'so ' if enable_thinking else '' }}"
+    "{{ reasoning_effort or '' }}"
 )
 
 
@@ -139,19 +157,22 @@ def write_line(file: Path) -> None:
 
 def write_model(folder: Path, checkpoint: str, tokenizer: Any, seed: int) -> None:
     """A random model of a published shape's architecture; vocabularies padded differently."""
-    shape = dict(SHAPES[checkpoint])
+    place, head = split_head(checkpoint)
+    shape = dict(SHAPES[str(place)])
     shape |= shape.pop("text_config", {})
     kind = KINDS.get(shape["model_type"], shape["model_type"])
     sided = isinstance(shape.get("decoder"), dict)
     kind = shape["encoder"].get("model_type", kind) if sided else kind
-    own = SMALL[kind] | {"vocab_size": len(tokenizer) + 3 * seed}
-    own |= {LAYERS.get(kind, "num_hidden_layers"): 2}
+    own = {LAYERS.get(kind, "num_hidden_layers"): 2} | SMALL[kind]
+    own |= {"vocab_size": len(tokenizer) + 3 * seed * (not head)}
+    if "eagle_config" in shape:
+        own |= OF_FOUR_LAYERS | {"vocab_size": len(tokenizer), "draft_vocab_size": len(tokenizer)}
     if "num_target_layers" in shape:
         own |= of_small_target(shape, len(tokenizer))
     if shape.get("decoder_start_token_id", 0) >= own["vocab_size"]:
         shape["decoder_start_token_id"] = 3
     small = shape | ({side: shape[side] | own for side in SIDES} if sided else own)
-    family, config = huggingface.parse_config(checkpoint, small, None, jnp.float32)
+    family, config = huggingface.parse_config(checkpoint, small, None, jnp.float32, head=head)
     model = family.model(config)
     huggingface.save(folder, model, model.init(jax.random.key(seed)), tokenizer)
 

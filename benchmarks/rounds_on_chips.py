@@ -1,0 +1,107 @@
+"""What HBM bandwidth says of the rounds of a config on a TPU, from shapes alone.
+
+    python benchmarks/rounds_on_chips.py --config=configs/qwen35_mtp.py --chip=v6e
+
+For every strategy: what a round reads on each of `mesh.model` chips, of that experts, caches and
+states of recurrent layers, the least time, and how many steps it costs, which is the number of
+tokens a round must give. Every call reads all weights that it uses and its whole cache, or takes as
+long as its arithmetic. Nothing is compiled, downloaded or run
+(docs/lab_book/accelerators.md, "How a round is priced").
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import jax
+from ml_collections import ConfigDict
+
+from specjax.accelerators.chips import CHIPS
+from specjax.accelerators.predict import Share, build_round, free_tokens
+from specjax.accelerators.program import WeightReads
+from specjax.contracts.spec import Call
+from specjax.decoding.state import count_ahead
+from specjax.decoding.strategy import Strategy
+from specjax.experiments.config.fields import checkpoint_dtype
+from specjax.experiments.config.file import read_config
+from specjax.experiments.config.footprint import cache_bytes, expert_itemsize
+from specjax.experiments.config.placement import get_ways
+from specjax.experiments.decode.strategies import load_strategies
+from specjax.experiments.pairs import describe_pair
+from specjax.loading import LoadedModel
+from specjax.models.quantized_weights import EXPERTS, count_stored_bytes, to_key_path
+from specjax.parallel.mesh import MODEL
+from specjax.parallel.sharding import split_spec
+from specjax.runtime.errors import UserError
+
+MB = 1e6
+
+
+def count_dense_bytes(entry: LoadedModel, ways: int) -> int:
+    """Bytes on one chip that every call reads: all but experts, and embeddings if looked up."""
+    idle = EXPERTS if entry.model.config.tied else (*EXPERTS, "embedding")
+
+    def on_chip(path: tuple, leaf: jax.ShapeDtypeStruct) -> int:
+        where = to_key_path(path)
+        if where[-1] in idle:
+            return 0
+        split = MODEL in split_spec(where, leaf.shape, entry.model, ways)
+        return count_stored_bytes(leaf) // (ways if split else 1)
+
+    return sum(jax.tree.leaves(jax.tree_util.tree_map_with_path(on_chip, entry.params)))
+
+
+def make_shares(
+    config: ConfigDict, models: dict[str, LoadedModel], strategies: dict[str, Strategy]
+) -> dict[str, Share]:
+    """What one chip has of each model."""
+    capacity = config.max_new_tokens + max(s.drafter.spec.width for s in strategies.values()) + 2
+    ahead = max(count_ahead(s.drafter, s.reader) for s in strategies.values())
+    shares = {}
+    for name, entry in models.items():
+        ways = get_ways(config, name)
+        dense = WeightReads(0, count_dense_bytes(entry, ways))
+        cache = cache_bytes(entry, config, 1, ways, capacity, ahead)
+        itemsize = expert_itemsize(entry.params, checkpoint_dtype(config))
+        shares[name] = Share(entry.model, dense, cache, ways, config.batch_size, itemsize)
+    return shares
+
+
+def main() -> int:
+    """Prints a line for each strategy, and the free tokens of a call of the target."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", required=True, help="decode config")
+    parser.add_argument("--chip", choices=CHIPS, default="v5e")
+    args = parser.parse_args()
+    chip = CHIPS[args.chip]
+    try:
+        config = read_config(args.config)
+        strategies, pair = load_strategies(config), describe_pair(config)
+    except UserError as error:
+        print(f"rounds_on_chips: {error}", file=sys.stderr)
+        return 2
+    shares = make_shares(config, dict(pair.members), dict(strategies))
+    source, cached = config.max_prompt_tokens, config.max_prompt_tokens + config.max_new_tokens
+    step = build_round([Call("target", 1, 1)], shares, cached, source).seconds(chip)
+    for name, strategy in strategies.items():
+        spec = strategy.drafter.spec
+        calls = (*spec.calls, Call("target", spec.width + 1, spec.width + 1))
+        work = build_round(calls, shares, cached, source)
+        experts = sum(shares[call.model].expert_bytes(call) for call in calls)
+        caches = sum(shares[call.model].cache for call in calls)
+        took = work.seconds(chip)
+        print(
+            f"{name}: {work.bytes / MB:,.0f} MB, {experts / MB:,.0f} of experts and"
+            f" {caches / MB:,.0f} of caches and states; {took * 1e3:.2f} ms,"
+            f" {took / step:.2f} steps"
+        )
+    free = free_tokens(shares["target"], "target", chip, cached, source)
+    print(f"free tokens of a call of the target: {free}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
