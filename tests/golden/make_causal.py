@@ -145,6 +145,12 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         **LLAMA, **DELTA, "num_hidden_layers": 3, "head_dim": 8, "full_attention_interval": 2,
         "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5},
     }),
+    "qwen3_5_moe_text": ("qwen3_5_moe_text", {
+        **LLAMA, **DELTA, "num_hidden_layers": 3, "head_dim": 8, "full_attention_interval": 2,
+        "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5}, "num_experts": 5,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+        "shared_expert_intermediate_size": 20,
+    }),
     "granitemoehybrid": ("granitemoehybrid", {
         **LLAMA, **GRANITE, **MAMBA, "intermediate_size": 16, "num_local_experts": 5,
         "shared_intermediate_size": 20, "num_hidden_layers": 3,

@@ -31,7 +31,7 @@ SLOW = (
     "olmo", "olmo3", "exaone4", "granite", "glm", "glm4", "cohere", "cohere2", "starcoder2",
     "stablelm", "phi", "falcon", "falcon_7b", "ministral", "ministral3", "gemma4_text",
     "gemma4_small",
-    "qwen3_next", "granitemoe", "granitemoeshared", "granitemoehybrid", "bamba",
+    "qwen3_next", "qwen3_5_moe_text", "granitemoe", "granitemoeshared", "granitemoehybrid", "bamba",
 )  # fmt: skip
 """Families whose own parts the fast tests see in whole texts alone."""
 FAMILIES = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]

@@ -228,6 +228,13 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {"mrope_section": [1, 1, 1], "partial_rotary_factor": 0.6},
         },
     ),
+    "qwen3_5_moe_text": (
+        "qwen3_5_moe_text",
+        {name: QWEN_MOE[name] for name in QWEN_MOE if name != "mlp_only_layers"}
+        | DELTA
+        | {"full_attention_interval": 2, "shared_expert_intermediate_size": 20}
+        | {"rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.6}},
+    ),
     "granitemoehybrid": (
         "granitemoehybrid",
         GRANITE_MOE

@@ -301,6 +301,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         QWEN2_MOE + ENDS[:-1],
     ),
     "qwen3_5_text": ("qwen3_5_text", LLAMA | DELTA, HYBRID + ENDS[:-1]),
+    "qwen3_5_moe_text": (
+        "qwen3_5_moe_text",
+        LLAMA | DELTA | SMALL_EXPERTS | {"shared_expert_intermediate_size": 20},
+        HYBRID[:4]
+        + each("num_experts_per_tok", 1, 4, 0, 5, GONE)
+        + each("shared_expert_intermediate_size", 16, 0, GONE, None)
+        + each("moe_intermediate_size", 8, 0, GONE)
+        + each("num_experts", 2, 0, GONE)
+        + each("norm_topk_prob", False)
+        + each("mlp_only_layers", [0])
+        + each("intermediate_size", 24),
+    ),
     "qwen3_next": (
         "qwen3_next",
         LLAMA | DELTA | SMALL_EXPERTS | {"shared_expert_intermediate_size": 20},

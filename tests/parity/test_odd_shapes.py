@@ -39,7 +39,14 @@ SHAPES = shapes()
 ROWS, LONGEST, NEW_TOKENS, DRAFTED = 20, 24, 40, 3
 TOLERANCE = 1e-4
 """Of logits, and the lead of PyTorch's first token below which rounding may choose the second."""
-MAGNIFIED = {"t5gemma": 3, "t5gemma2": 3, "gemma": 3, "qwen3_5_text": 3, "qwen3_next": 4}
+MAGNIFIED = {
+    "t5gemma": 3,
+    "t5gemma2": 3,
+    "gemma": 3,
+    "qwen3_5_text": 3,
+    "qwen3_next": 4,
+    "qwen3_5_moe_text": 4,
+}
 """Norms behind its sublayers magnify the rounding of those that add little, and so do norms of the
 two features that one Gemma has: PyTorch's own logits in float32 are 6e-4 from those in float64. So
 do the norms of recurrent outputs, where PyTorch's blocks are 4.5e-4 from its single tokens."""

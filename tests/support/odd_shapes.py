@@ -27,6 +27,7 @@ COUNTS = {
     "longt5": 6, "gemma4_small": 4,
     "granitemoehybrid": 4, "bamba": 4, "granitemoe": 3, "granitemoeshared": 3,
     "switch_transformers": 5, "led": 5, "pegasus_x": 4,
+    "qwen3_5_moe_text": 4,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -739,6 +740,13 @@ def _qwen3_next(draw: _Choice) -> dict[str, Any]:
     }
 
 
+def _qwen3_5_moe(draw: _Choice) -> dict[str, Any]:
+    shape = _qwen3_next(draw)
+    for name in ("intermediate_size", "decoder_sparse_step", "mlp_only_layers", "norm_topk_prob"):
+        del shape[name]
+    return shape
+
+
 def _granite_moe(draw: _Choice) -> dict[str, Any]:
     factors = _granite(draw)
     del factors["mlp_bias"]
@@ -820,4 +828,5 @@ _MAKERS = {
     "qwen3_5_text": _hybrid, "qwen3_next": _qwen3_next,
     "granitemoehybrid": _granite_hybrid, "bamba": _bamba,
     "granitemoe": _granite_moe, "granitemoeshared": _granite_shared,
+    "qwen3_5_moe_text": _qwen3_5_moe,
 }  # fmt: skip

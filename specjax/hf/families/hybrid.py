@@ -53,6 +53,17 @@ SAME: Tensors = {
 
 SHARED = "shared_expert"
 
+EXPERTS: dict[str, Field] = {
+    "num_experts": size(256),
+    "num_experts_per_tok": size(8),
+    "moe_intermediate_size": size(512),
+    "shared_expert_intermediate_size": size(512),
+}
+"""Fields of mixtures with a shared expert."""
+
+EVERYWHERE = {"decoder_sparse_step": 1, "mlp_only_layers": None, "norm_topk_prob": True}
+"""What Qwen3.5 has no fields for: all layers are mixed, and weights add up to 1."""
+
 SHARES = "attention.q", "attention.gate"
 """Halves of each head in the projection of queries."""
 
@@ -117,6 +128,32 @@ class _Hybrid(Decoder[CausalConfig]):
         return whole(layer)
 
 
+class _MixedHybrid(_Hybrid):
+    """Layers with mixtures of experts, one of them shared."""
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        mixtures = mix_layers(EVERYWHERE | fields)
+        return super().from_fields(fields, hf) | {"mixtures": mixtures}
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        mixture = next(mixture for mixture in config.mixtures if mixture)
+        own = mixtures_to_fields(config) | {"shared_expert_intermediate_size": mixture.shared}
+        return super().to_fields(config) | {
+            name: value for name, value in own.items() if name in self.schema.fields
+        }
+
+    def table(self, config: Any) -> Tensors:
+        experts = next(mixture.experts for mixture in config.mixtures if mixture)
+        layer = nest_modules("layers_{}", "model.layers.{}", name_experts(experts, shared=SHARED))
+        return {**super().table(config), **layer}
+
+
+def _name_fused_inputs(delta: GatedDelta) -> Tensors:
+    """The modules of Qwen3.5's gated delta networks."""
+    fused = split_outputs("in_proj_qkv", dict(zip("qkv", delta.widths, strict=True)))
+    return {**fused, "gate": "in_proj_z", "rate": "in_proj_b", "decay": "in_proj_a"}
+
+
 @FAMILIES.register("qwen3_5_text")
 class Qwen35Text(_Hybrid):
     """The text part of Qwen3.5: gated delta networks in three of four layers, gated attention."""
@@ -125,50 +162,38 @@ class Qwen35Text(_Hybrid):
     architecture = "Qwen3_5ForCausalLM"
 
     def name_delta(self, delta: GatedDelta) -> Tensors:
-        fused = split_outputs("in_proj_qkv", dict(zip("qkv", delta.widths, strict=True)))
-        return {**fused, "gate": "in_proj_z", "rate": "in_proj_b", "decay": "in_proj_a"}
+        return _name_fused_inputs(delta)
+
+
+@FAMILIES.register("qwen3_5_moe_text")
+class Qwen35MoEText(_MixedHybrid):
+    """The text part of Qwen3.5 with mixtures of experts in all layers."""
+
+    schema = Decoder.schema.without("intermediate_size").derive(
+        "qwen3_5_moe_text", LOSSES, **BIAS, **HYBRID, **EXPERTS
+    )
+    architecture = "Qwen3_5MoeForCausalLM"
+    words: ClassVar[dict[str, str]] = Decoder.words | {"d_ff": "moe_intermediate_size"}
+
+    def name_delta(self, delta: GatedDelta) -> Tensors:
+        return _name_fused_inputs(delta)
 
 
 @FAMILIES.register("qwen3_next")
-class Qwen3Next(_Hybrid):
+class Qwen3Next(_MixedHybrid):
     """Qwen3-Next: layers like those of Qwen3.5 with mixtures of experts, one of them shared."""
 
-    schema = Decoder.schema.derive(
-        "qwen3_next",
-        LOSSES,
-        **BIAS,
-        **HYBRID,
-        **QWEN,
-        shared_expert_intermediate_size=size(512),
-    )
+    schema = Decoder.schema.derive("qwen3_next", LOSSES, **BIAS, **HYBRID, **(QWEN | EXPERTS))
     architecture = "Qwen3NextForCausalLM"
-
-    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-        return super().from_fields(fields, hf) | {"mixtures": mix_layers(fields)}
-
-    def to_fields(self, config: Any) -> dict[str, Any]:
-        mixture = next(mixture for mixture in config.mixtures if mixture)
-        return (
-            super().to_fields(config)
-            | mixtures_to_fields(config)
-            | {"shared_expert_intermediate_size": mixture.shared}
-        )
-
-    def table(self, config: Any) -> Tensors:
-        experts = next(mixture.experts for mixture in config.mixtures if mixture)
-        layer = nest_modules("layers_{}", "model.layers.{}", name_experts(experts, shared=SHARED))
-        return {**super().table(config), **layer}
 
     def name_delta(self, delta: GatedDelta) -> Tensors:
         """Both projections have the channels of one key head after those of another."""
         groups = delta.key_heads
         keys, _, values = (width // groups for width in delta.widths)
-        both = split_outputs("in_proj_ba", {"rate": 1, "decay": 1}, groups)
+        widths = {"q": keys, "k": keys, "v": values, "gate": values}
         return {
-            **split_outputs(
-                "in_proj_qkvz", {"q": keys, "k": keys, "v": values, "gate": values}, groups
-            ),
-            **both,
+            **split_outputs("in_proj_qkvz", widths, groups),
+            **split_outputs("in_proj_ba", {"rate": 1, "decay": 1}, groups),
         }
 
 
