@@ -790,7 +790,7 @@ def _granite_hybrid(draw: _Choice) -> dict[str, Any]:
 
 
 def _bamba(draw: _Choice) -> dict[str, Any]:
-    shape, width = _headed(draw), draw.of(4, 8, 10)
+    shape, width = _headed(draw), draw.of(4, 8, 12)
     layers = shape["num_hidden_layers"]
     shape |= {"hidden_size": 4 * shape["num_attention_heads"], "head_dim": width}
     shape["rope_parameters"] |= draw.of({}, {"partial_rotary_factor": 1.0})
