@@ -25,6 +25,7 @@ from specjax.models.gated_delta import GatedDelta
 from specjax.models.guided import GuidedModel
 from specjax.models.latent_attention import Latent
 from specjax.models.recurrent_layers import Recurrence
+from specjax.models.rg_lru import RgLru
 from specjax.models.swin import SwinConfig
 from specjax.models.t5 import T5Config
 from specjax.models.t5gemma import Stack, T5GemmaConfig
@@ -85,7 +86,9 @@ def transformer_shape(model: LanguageModel) -> TransformerShape:
         projected_width=getattr(c, "projected_width", None),
         latent=latent and _of_latent(latent),
         mixtures=_of_mixtures(getattr(c, "mixtures", ())),
-        recurrences=tuple(one and _of_recurrence(one) for one in getattr(c, "recurrences", ())),
+        recurrences=tuple(
+            one and _of_recurrence(one, c.d_model) for one in getattr(c, "recurrences", ())
+        ),
         **common,
     )
 
@@ -102,9 +105,19 @@ def _of_latent(latent: Latent) -> LatentShape:
     )
 
 
-def _of_recurrence(one: Recurrence) -> RecurrenceShape:
-    heads = one.key_heads, one.value_heads, one.d_key, one.d_value
-    return RecurrenceShape(*heads, one.taps, isinstance(one, GatedDelta))
+def _of_recurrence(one: Recurrence, d_model: int) -> RecurrenceShape:
+    heads, keys, width = one.value_heads, one.key_heads * one.d_key, one.widths[2]
+    reads = 2 if isinstance(one, GatedDelta) else 1
+    blocks = isinstance(one, RgLru) and 2 * heads**2 // one.blocks
+    return RecurrenceShape(
+        channels=one.channels,
+        width=width,
+        taps=one.taps,
+        state=width * one.d_key,
+        update=keys + width + heads + one.channels,
+        rates=blocks or reads * d_model * heads,
+        reads=reads,
+    )
 
 
 def idle_weights(model: LanguageModel) -> int:

@@ -51,18 +51,15 @@ class GatedDeltaNet(RecurrentLayer):
         rates = jax.nn.sigmoid(self.rate(x)).astype(jnp.float32)
         return Projections(inputs, decays.swapaxes(1, 2), rates.swapaxes(1, 2))
 
-    def make_inputs(self, convolved: jax.Array, given: Projections) -> Inputs:
+    def make_inputs(self, convolved: jax.Array, given: Projections, slots: jax.Array) -> Inputs:
         """Splits convolved channels [B, T, C] into heads; queries and keys have length 1."""
         s = self.shape
         active = ACTIVATIONS[self.activation](convolved)
         q, k, v = jnp.split(active, (s.widths[0], 2 * s.widths[0]), axis=-1)
         q, k = (_normalize(split_heads(x, s.key_heads)) for x in (q, k))
         values = split_heads(v, s.value_heads)
+        assert given.decays is not None
         return Inputs(q * s.d_key**-0.5, k, values, given.decays, given.rates)
-
-    def add_skip(self, outputs: jax.Array, convolved: jax.Array) -> jax.Array:
-        """Returns the outputs: nothing goes past the recurrence."""
-        return outputs
 
     def read_out(self, x: jax.Array, mixed: jax.Array) -> jax.Array:
         gate = split_heads(self.gate(x), self.shape.value_heads).astype(jnp.float32)

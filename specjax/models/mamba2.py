@@ -42,10 +42,7 @@ class Mamba2Mixer(RecurrentLayer):
 
     def setup(self) -> None:
         s = self.shape
-        self.make_parameters(s.bias)
-        if s.taps_bias:
-            zeros, shape = nn.initializers.zeros, (sum(s.widths),)
-            self.taps_bias = self.param("taps_bias", zeros, shape, jnp.float32)
+        self.make_parameters(s.bias, s.taps_bias)
         self.skip = self.param("skip", nn.initializers.ones, (s.value_heads,), jnp.float32)
         self.norm = RMSNorm(self.eps, groups=s.key_heads)
 
@@ -54,8 +51,9 @@ class Mamba2Mixer(RecurrentLayer):
         steps, decays = self.compute_steps(x)
         return Projections(inputs, decays.swapaxes(1, 2), steps.swapaxes(1, 2))
 
-    def make_inputs(self, convolved: jax.Array, given: Projections) -> Inputs:
+    def make_inputs(self, convolved: jax.Array, given: Projections, slots: jax.Array) -> Inputs:
         s = self.shape
+        assert given.decays is not None and given.rates is not None
         values, keys, queries = self._split(convolved)
         keys, queries = (split_heads(x, s.key_heads) for x in (keys, queries))
         values = split_heads(values, s.value_heads) * given.rates[..., None]

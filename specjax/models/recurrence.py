@@ -56,8 +56,12 @@ def run_chain(inputs: Inputs, state: State) -> tuple[Float32[Array, "B H T F"], 
     """Runs a chain of tokens from a state; returns outputs and updates.
 
     Blocks of tokens are prepared in parallel, so that the scan over them only multiplies matrices.
+    Heads of width 1, the channels of a diagonal recurrence, have no matrices: their decays and
+    updates are summed by a parallel scan.
     """
     fed = inputs.keys.shape[2]
+    if inputs.rates is None and state.shape[2:] == (1, 1):
+        return _run_channels(inputs, state)
     size = min(BLOCK, fed)
     blocks = jax.tree.map(lambda x: _split_blocks(x, size), inputs)
 
@@ -77,6 +81,25 @@ def run_chain(inputs: Inputs, state: State) -> tuple[Float32[Array, "B H T F"], 
     _, made = jax.lax.scan(step, state, (blocks, jax.vmap(_prepare)(blocks)))
     outputs, values = (_join_blocks(x)[:, :, :fed] for x in made)
     return outputs, Updates(inputs.keys, values, inputs.decays)
+
+
+def _run_channels(inputs: Inputs, state: State) -> tuple[Float32[Array, "B H T 1"], Updates]:
+    """Runs heads of width 1 (Martin and Cundy 2018, "Parallelizing Linear Recurrent Neural Nets").
+
+    Sums of logarithms of decays do not cancel, because all of them are at most 0.
+    """
+
+    def join(
+        first: tuple[jax.Array, jax.Array], second: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+        return first[0] + second[0], jnp.exp(second[0]) * first[1] + second[1]
+
+    heads = inputs.values.shape[1]
+    added = _repeat(inputs.keys, heads)[..., 0] * inputs.values[..., 0]
+    decays, sums = jax.lax.associative_scan(join, (inputs.decays, added), axis=2)
+    states = jnp.exp(decays) * state[:, :, 0] + sums
+    outputs = _repeat(inputs.queries, heads) * states[..., None]
+    return outputs, Updates(inputs.keys, inputs.values, inputs.decays)
 
 
 class _Block(NamedTuple):

@@ -1,7 +1,8 @@
 """Recurrent layers of hybrid models: projections, a short convolution, a linear recurrence.
 
-What is common to gated delta networks (`models.gated_delta`) and Mamba-2 (`models.mamba2`). G key
-heads of width E serve H value heads of width F; C are the channels of all queries, keys and values.
+What is common to gated delta networks (`models.gated_delta`), Mamba-2 (`models.mamba2`) and RG-LRU
+(`models.rg_lru`). G key heads of width E serve H value heads of width F; C are the channels of the
+convolution.
 """
 
 from __future__ import annotations
@@ -49,13 +50,18 @@ class Recurrence:
         keys = self.key_heads * self.d_key
         return keys, keys, self.value_heads * self.d_value
 
+    @property
+    def channels(self) -> int:
+        """C, the convolution's."""
+        return sum(self.widths)
+
     def make_entries(self, rows: int, dtype: Any) -> Entries:
         """Creates the entries of one slot, zeros."""
         shapes = (
             (self.key_heads, self.d_key, jnp.float32),
             (self.value_heads, self.d_value, jnp.float32),
             (self.value_heads, 1, jnp.float32),
-            (1, sum(self.widths), dtype),
+            (1, self.channels, dtype),
         )
         return Entries(*(jnp.zeros((rows, heads, 1, width), kind) for heads, width, kind in shapes))
 
@@ -68,8 +74,8 @@ class Projections(NamedTuple):
     """Projections of states [B, T, D]."""
 
     inputs: jax.Array  # [B, T, C]: of the convolution
-    decays: jax.Array  # [B, H, T] float32, logarithms
-    rates: jax.Array  # [B, H, T] float32: of the delta rule, or step sizes
+    decays: jax.Array | None = None  # [B, H, T] float32, logarithms; None: by convolved channels
+    rates: jax.Array | None = None  # [B, H, T] float32: of the delta rule, or step sizes
 
 
 def draw_log_speeds(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
@@ -90,31 +96,38 @@ class RecurrentLayer(nn.Module):
         """Computes what the layer needs of normed states x [B, T, D]."""
         raise NotImplementedError
 
-    def make_inputs(self, convolved: jax.Array, given: Projections) -> Inputs:
-        """Splits convolved channels [B, T, C] into the heads of the recurrence."""
+    def make_inputs(self, convolved: jax.Array, given: Projections, slots: jax.Array) -> Inputs:
+        """Splits convolved channels [B, T, C] of `slots` [B, T] into the recurrence's heads."""
         raise NotImplementedError
 
     def add_skip(self, outputs: jax.Array, convolved: jax.Array) -> jax.Array:
-        """Adds what goes past the recurrence to its outputs [B, H, T, F]."""
-        raise NotImplementedError
+        """Adds what goes past the recurrence, if anything does, to its outputs [B, H, T, F]."""
+        return outputs
 
     def read_out(self, x: jax.Array, mixed: jax.Array) -> jax.Array:
         """Gates and projects outputs [B, H, T, F] of normed states x [B, T, D]."""
         raise NotImplementedError
 
-    def make_parameters(self, bias: bool = False) -> None:
-        """Creates the parameters that all kinds have; projections may have a bias."""
+    def make_parameters(self, bias: bool = False, taps_bias: bool = False) -> None:
+        """Creates the parameters of kinds with queries; projections and taps may have a bias."""
         s = self.shape
         queries, keys, values = s.widths
         self.q, self.k, self.v, self.gate, self.decay = (
             Dense(n, self.dtype, bias=bias) for n in (queries, keys, values, values, s.value_heads)
         )
         self.o = Dense(self.width, self.dtype, bias=bias)
-        taps = nn.initializers.variance_scaling(1.0, "fan_in", "normal", in_axis=2, out_axis=0)
-        self.taps = self.param("taps", taps, (sum(s.widths), 1, s.taps), jnp.float32)
+        self.make_taps(taps_bias)
         heads = (s.value_heads,)
         self.decay_bias = self.param("decay_bias", nn.initializers.ones, heads, jnp.float32)
         self.log_speed = self.param("log_speed", draw_log_speeds, heads, jnp.float32)
+
+    def make_taps(self, bias: bool) -> None:
+        """Creates the parameters of the convolution."""
+        c = self.shape.channels
+        taps = nn.initializers.variance_scaling(1.0, "fan_in", "normal", in_axis=2, out_axis=0)
+        self.taps = self.param("taps", taps, (c, 1, self.shape.taps), jnp.float32)
+        if bias:
+            self.taps_bias = self.param("taps_bias", nn.initializers.zeros, (c,), jnp.float32)
 
     def compute_steps(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Computes step sizes [B, T, H] in float32, and the logarithms of decays."""
@@ -128,7 +141,7 @@ class RecurrentLayer(nn.Module):
         given, s = self.project(x), self.shape
         before = jnp.zeros((len(x), s.reach, given.inputs.shape[-1]), given.inputs.dtype)
         state = jnp.zeros((len(x), s.value_heads, s.d_key, s.d_value), jnp.float32)
-        mixed, new = self._run_chain(given, before, state)
+        mixed, new = self._run_chain(given, before, state, jnp.zeros(len(x), jnp.int32))
         return self.read_out(x, mixed), new
 
     def read_on(
@@ -161,13 +174,14 @@ class RecurrentLayer(nn.Module):
     ) -> tuple[jax.Array, Entries]:
         """Runs a chain of any length after the slots before `start` [B]."""
         before = take_inputs(own, start, self.shape.reach)
-        return self._run_chain(given, before, compute_state(own, start))
+        return self._run_chain(given, before, compute_state(own, start), start)
 
     def _run_chain(
-        self, given: Projections, before: jax.Array, state: jax.Array
+        self, given: Projections, before: jax.Array, state: jax.Array, start: jax.Array
     ) -> tuple[jax.Array, Entries]:
         convolved = convolve_chain(before, given.inputs, self._get_taps())
-        outputs, updates = run_chain(self.make_inputs(convolved, given), state)
+        inputs = self.make_inputs(convolved, given, list_slots(convolved, start))
+        outputs, updates = run_chain(inputs, state)
         return self.add_skip(outputs, convolved), _make_entries(updates, given)
 
     def _run_tree(
@@ -192,7 +206,7 @@ class RecurrentLayer(nn.Module):
         else:
             nodes = jnp.concatenate([earlier.inputs[:, 0], given.inputs], axis=1)
             convolved = convolve_tree(before, nodes, self._get_taps(), visible)
-        inputs = self.make_inputs(convolved, given)
+        inputs = self.make_inputs(convolved, given, list_slots(convolved, start))
 
         def read(vectors: jax.Array) -> jax.Array:
             return read_cache(own, first, vectors)
@@ -203,6 +217,11 @@ class RecurrentLayer(nn.Module):
 
     def _get_taps(self) -> jax.Array:
         return self.taps[:, 0].astype(jnp.float32)
+
+
+def list_slots(x: jax.Array, start: jax.Array) -> jax.Array:
+    """Returns the slots [B, T] of states x [B, T, C] from `start` [B] on."""
+    return start[:, None] + jnp.arange(x.shape[1])
 
 
 def _make_entries(updates: Updates, given: Projections) -> Entries:

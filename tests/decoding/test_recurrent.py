@@ -32,6 +32,7 @@ from specjax.models.mamba2 import Mamba2
 from specjax.models.positions import Rope
 from specjax.models.recurrent_caches import RecurrentCache, append_tokens, compute_state
 from specjax.models.recurrent_layers import Recurrence
+from specjax.models.rg_lru import RgLru
 from specjax.selection import switching
 from specjax.selection.arms import Arm
 from specjax.selection.switched import SwitchedArms
@@ -40,7 +41,8 @@ from specjax.verification.whole import ResumedReader, WholeReader
 
 V, EOS, LIMIT = 12, 1, 30
 HEADS = {"key_heads": 2, "value_heads": 4, "d_key": 5, "d_value": 7}
-RECURRENCES = {"delta": GatedDelta(**HEADS), "mamba2": Mamba2(**HEADS)}
+CHANNELS = RgLru(key_heads=1, value_heads=4, d_key=1, d_value=1, blocks=2)
+RECURRENCES = {"delta": GatedDelta(**HEADS), "mamba2": Mamba2(**HEADS), "rg_lru": CHANNELS}
 Models = tuple[tuple[str, Causal], ...]
 
 
@@ -56,7 +58,9 @@ def make_models(kind: Recurrence) -> Models:
     return ("target", Causal(config)), ("drafter", Causal(narrow)), ("little", Causal(little))
 
 
-@pytest.fixture(params=["delta", pytest.param("mamba2", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=["delta", *(pytest.param(k, marks=pytest.mark.slow) for k in ("mamba2", "rg_lru"))]
+)
 def models(request: pytest.FixtureRequest) -> Models:
     return make_models(RECURRENCES[request.param])
 

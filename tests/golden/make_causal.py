@@ -23,6 +23,7 @@ LENGTHS, PROMPT, NEW_TOKENS = (30, 21), 6, 20
 LAST_NORMS = (
     "model.norm.weight", "ln_f.weight", "gpt_neox.final_layer_norm.weight",
     "decoder.final_layer_norm.weight", "model.final_layernorm.weight", "transformer.ln_f.weight",
+    "model.final_norm.weight",
 )  # fmt: skip
 SMALLEST_LEAD = 0.01
 """Least distance between the two best logits on a greedy path: rounding cannot flip a token."""
@@ -159,6 +160,11 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "bamba": ("bamba", {
         **LLAMA, **MAMBA, "head_dim": 8, "num_hidden_layers": 3, "attn_layer_indices": [1],
     }),
+    "recurrent_gemma": ("recurrent_gemma", {
+        "hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "lru_width": 24,
+        "attention_window_size": 7, "logits_soft_cap": 9.0,
+    }),
     "granitemoe": ("granitemoe", {
         **LLAMA, **GRANITE, "intermediate_size": 16, "num_local_experts": 5,
     }),
@@ -226,7 +232,8 @@ def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
     """Weights of a scale at which every part of the model moves the logits, themselves O(1)."""
     # That norms of the residual stream add to their weights.
     kind = type(model).__name__
-    offset = float(kind.startswith(("Gemma", "Qwen3_5", "Qwen3Next")) and "Gemma4" not in kind)
+    around = "Gemma", "RecurrentGemma", "Qwen3_5", "Qwen3Next"
+    offset = float(kind.startswith(around) and "Gemma4" not in kind)
     last = LAST_NORMS
     if not getattr(model.config, "do_layer_norm_before", True):
         last = (f"layers.{model.config.num_hidden_layers - 1}.final_layer_norm.weight",)
@@ -245,6 +252,10 @@ def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
             weight.uniform_(-4.0, 1.0, generator=generator)
         elif "norm" in name or ".ln_" in name:
             weight.uniform_(0.5 - offset, 1.5 - offset, generator=generator)
+        elif name.endswith("recurrent_param"):  # of channels that forget slowly
+            weight.uniform_(-5.0, -2.0, generator=generator)
+        elif name.endswith("gate_weight"):  # else 1 - a^2 loses its digits in float32
+            weight.normal_(0.0, 0.5 * weight.shape[-1] ** -0.5, generator=generator)
         elif name.endswith("bias"):
             weight.normal_(0.0, 0.5, generator=generator)
         elif "embed_" in name or "wte" in name or "wpe" in name:

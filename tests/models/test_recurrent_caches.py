@@ -17,15 +17,19 @@ from specjax.models.gated_delta import GatedDelta
 from specjax.models.mamba2 import Mamba2
 from specjax.models.positions import Rope
 from specjax.models.recurrent_caches import RecurrentCache, compute_state
+from specjax.models.rg_lru import RgLru
 
 V, AHEAD, CAPACITY = 12, 6, 48
 HEADS = {"key_heads": 2, "value_heads": 4, "d_key": 5, "d_value": 7, "taps": 4}
-RECURRENCES = {"delta": GatedDelta(**HEADS), "mamba2": Mamba2(**HEADS)}
+CHANNELS = RgLru(key_heads=1, value_heads=4, d_key=1, d_value=1, blocks=2)
+RECURRENCES = {"delta": GatedDelta(**HEADS), "mamba2": Mamba2(**HEADS), "rg_lru": CHANNELS}
 REACH, LENGTHS = 3, (13, 1, 6, 9)
 TOLERANCE = 1e-4
 
 
-@pytest.fixture(params=["delta", pytest.param("mamba2", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=["delta", *(pytest.param(k, marks=pytest.mark.slow) for k in ("mamba2", "rg_lru"))]
+)
 def model(request: pytest.FixtureRequest) -> Causal:
     kind = RECURRENCES[request.param]
     config = CausalConfig(

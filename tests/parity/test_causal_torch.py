@@ -258,6 +258,10 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.6}}
         | {"mamba_d_conv": 2, "tie_word_embeddings": True},
     ),
+    "recurrent_gemma": (
+        "recurrent_gemma",
+        PHI | {"attention_window_size": 12, "logits_soft_cap": 8.0, "attention_bias": True},
+    ),
     "granitemoe": ("granitemoe", GRANITE_MOE),
     "granitemoeshared": (
         "granitemoeshared",
@@ -456,8 +460,12 @@ def test_an_exported_model_loads_in_transformers_and_here_unchanged(
     jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / "exported", dtype=torch.float32)
     tokens, _ = random_rows(3, (50, 51))
-    np.testing.assert_array_equal(
-        GOLDEN["logits"](exported.eval(), tokens), GOLDEN["logits"](reset(theirs), tokens)
+    # PyTorch's grouped products of experts round by how their weights lie in memory.
+    np.testing.assert_allclose(
+        GOLDEN["logits"](exported.eval(), tokens),
+        GOLDEN["logits"](reset(theirs), tokens),
+        rtol=0,
+        atol=1e-5 * bool(getattr(theirs.config, "num_experts", 0)),
     )
 
 

@@ -181,7 +181,10 @@ def test_exported_it_is_the_same_in_hugging_face(pair: Pair, tmp_path: Path) -> 
         assert torch.equal(found[name], value), name
     exported = dataclasses.replace(pair, theirs=again)
     exported.__dict__["decoded"] = pair.decoded
-    np.testing.assert_array_equal(their_logits(exported), their_logits(pair))
+    # PyTorch's grouped products of experts round by how their weights lie in memory.
+    rounding = 1e-5 * bool(getattr(pair.theirs.config, "num_experts", 0))
+    found, written = their_logits(exported), their_logits(pair)
+    np.testing.assert_allclose(found, written, rtol=0, atol=rounding)
 
 
 def text_weights(model: Any) -> dict[str, Any]:

@@ -189,6 +189,26 @@ BAMBA: list[Mutation] = [
     *each("layer_types", [RECURRENT, FULL]),
     *each("sliding_window", 3),
 ]
+RECURRENT_GEMMA: list[Mutation] = [
+    *RMS[:2],
+    *each("lru_width", 16, 24, 15, 0, None, GONE),
+    *each("attention_window_size", 3, 0, None, GONE),
+    *each("sliding_window", 3, attention_window_size=GONE),
+    *each("conv1d_width", 3, 1, None, GONE),
+    *each("block_types", ["recurrent", "attention"], ["attention"], [], ["odd"], None, "x", GONE),
+    *each("layer_types", [RECURRENT, FULL]),
+    *each("logits_soft_cap", 3.0, 0, None, GONE),
+    *each("hidden_activation", "silu", "no_such", None, GONE),
+    *each("intermediate_size", 25, 1, GONE),
+    *each("partial_rotary_factor", 0.25, 1.0, 0, None, rope_parameters=GONE),
+    *each("rope_parameters", LINEAR, {"partial_rotary_factor": 1.0}, GONE, None),
+    *each("attention_bias", True, None),
+    *each("num_key_value_heads", 2, 3, None, GONE),
+    *each("head_dim", 4),
+    *each("tie_word_embeddings", False, GONE),
+    *each("w_init_variance_scale", 0.5),
+    *each("final_w_init_variance_scale", 0.5),
+]
 GLM: list[Mutation] = [
     *PARTLY,
     *UNWINDOWED,
@@ -360,6 +380,13 @@ DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         GRANITE_HYBRID,
     ),
     "bamba": ("bamba", HEADED | MAMBA_SHAPE | {"attn_layer_indices": [1]}, BAMBA),
+    "recurrent_gemma": (
+        "recurrent_gemma",
+        SHAPE
+        | {"attention_window_size": 6, "lru_width": 16, "logits_soft_cap": 9.0}
+        | {"block_types": ["attention", "recurrent"]},
+        RECURRENT_GEMMA,
+    ),
     "glm": ("glm", HEADED, GLM),
     "glm4": ("glm4", HEADED, GLM),
     "cohere": ("cohere", SHAPE | {"use_qk_norm": True, "logit_scale": 0.5}, COHERE),

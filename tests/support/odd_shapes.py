@@ -27,7 +27,7 @@ COUNTS = {
     "longt5": 6, "gemma4_small": 4,
     "granitemoehybrid": 4, "bamba": 4, "granitemoe": 3, "granitemoeshared": 3,
     "switch_transformers": 5, "led": 5, "pegasus_x": 4,
-    "qwen3_5_moe_text": 4,
+    "qwen3_5_moe_text": 4, "recurrent_gemma": 4,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -747,6 +747,24 @@ def _qwen3_5_moe(draw: _Choice) -> dict[str, Any]:
     return shape
 
 
+def _recurrent_gemma(draw: _Choice) -> dict[str, Any]:
+    """With some layer that attends, as in `_hybrid`; transformers' caches are as wide as states."""
+    shape, kinds = _rotary(draw), ("recurrent", "attention")
+    del shape["hidden_act"]
+    heads = shape["num_attention_heads"]
+    width = heads * draw.of(4, 8)
+    return shape | {
+        "hidden_size": width,
+        "lru_width": draw.of(None, width),
+        "num_hidden_layers": draw.of(2, 3),
+        "block_types": draw.of(kinds, kinds[::-1]),
+        "conv1d_width": draw.of(2, 3, 4),
+        "attention_window_size": draw.of(3, 8, 17),
+        "logits_soft_cap": draw.of(5.0, 30.0),
+        "attention_bias": draw.chance(),
+    }
+
+
 def _granite_moe(draw: _Choice) -> dict[str, Any]:
     factors = _granite(draw)
     del factors["mlp_bias"]
@@ -828,5 +846,5 @@ _MAKERS = {
     "qwen3_5_text": _hybrid, "qwen3_next": _qwen3_next,
     "granitemoehybrid": _granite_hybrid, "bamba": _bamba,
     "granitemoe": _granite_moe, "granitemoeshared": _granite_shared,
-    "qwen3_5_moe_text": _qwen3_5_moe,
+    "qwen3_5_moe_text": _qwen3_5_moe, "recurrent_gemma": _recurrent_gemma,
 }  # fmt: skip

@@ -16,6 +16,7 @@ from specjax.models.gated_delta import GatedDelta
 from specjax.models.latent_attention import Latent
 from specjax.models.mamba2 import Mamba2
 from specjax.models.positions import Rope
+from specjax.models.rg_lru import RgLru
 from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.theory.operations import TransformerShape, decoder_call, start
@@ -107,7 +108,9 @@ def test_latent_attention_has_the_counted_operations(query_rank):
 
 
 @pytest.mark.parametrize(
-    "kind", [GatedDelta(2, 4, 6, 5), Mamba2(2, 4, 6, 5)], ids=["delta", "mamba2"]
+    "kind",
+    [GatedDelta(2, 4, 6, 5), Mamba2(2, 4, 6, 5), RgLru(1, 12, 1, 1, blocks=3)],
+    ids=["delta", "mamba2", "rg_lru"],
 )
 def test_recurrent_layers_have_the_counted_weights_states_and_updates(kind):
     """A text of any length costs them the same; layers with attention are counted as ever."""
@@ -119,7 +122,9 @@ def test_recurrent_layers_have_the_counted_weights_states_and_updates(kind):
     shape = transformer_shape(model)
     sizes = jax.tree_util.tree_flatten_with_path(get_parameter_shapes(model))[0]
     names = [({key.key for key in path}, leaf.size) for path, leaf in sizes]
-    matrices = [size for path, size in names if path & {"kernel", "taps"} and "head" not in path]
+    matrices = [
+        size for path, size in names if path & {"kernel", "taps", "weight"} and "head" not in path
+    ]
     assert shape.decoder_weights == sum(matrices)
     cache = jax.eval_shape(
         lambda: model.start(

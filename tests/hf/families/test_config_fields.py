@@ -565,6 +565,8 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
         "phi",
         "phi3",
         "phi4",
+        "qwen3_5_moe_text",
+        "recurrent_gemma",
         "smollm3",
         "stablelm",
         "starcoder2",
