@@ -102,9 +102,13 @@ def example(drafter: str) -> dict[str, Any]:
 
 
 def _examples() -> Iterator[Case]:
-    """All drafters on T5, of readers those that are no drafter's own, heads on a target too."""
+    """All drafters on T5, of readers those that are no drafter's own, heads on a target too.
+
+    Assistants read caches of decoder-only targets.
+    """
     for drafter in (*DRAFTERS, *TREES):
-        yield _case(f"t5/{drafter}", example(drafter))
+        kind = "llama" if drafter == "assistant" else "t5"
+        yield _case(f"{kind}/{drafter}", example(drafter))
     for drafter in ("medusa", "medusa chain"):
         spec = {**example(drafter), "model": "target"}
         yield _case(f"t5/{drafter} on target", spec, on_target=True)

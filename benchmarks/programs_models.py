@@ -17,6 +17,7 @@ from specjax.decoding.strategy import Strategy
 from specjax.drafting.draft_heads import DraftHeads
 from specjax.experiments.config.choosing import selection_trees
 from specjax.hf.huggingface import parse_config
+from specjax.models.assistant import Assistant, AssistantConfig
 from specjax.models.base import LanguageModel, Params
 from specjax.models.correction import Correction
 from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
@@ -85,8 +86,17 @@ def model(kind: str, name: str, dtype: Any) -> LanguageModel:
 def feature_drafter(
     kind: type[FeatureDrafter], target: LanguageModel, corrected: bool
 ) -> FeatureDrafter:
-    """A drafter on the states of two of the target's layers."""
+    """A drafter on the states of two of the target's layers, or on its last layer's cache."""
     c, blocks = target.config, issubclass(kind, DFlash)
+    if issubclass(kind, Assistant):
+        lent = {"num_kv_heads": c.num_kv_heads, "d_head": c.d_head, "rope": c.rope, "eos": c.eos}
+        shape = AssistantConfig(
+            family="gemma4_assistant", vocab_size=V, d_model=12, d_ff=16, num_layers=1,
+            num_heads=c.num_heads, max_positions=64, reads_cache=True, target_width=c.d_model,
+            features=(c.num_layers,), sources=(c.num_layers - 1,), draft_vocab=V, normed=True,
+            **lent,
+        )  # fmt: skip
+        return kind(shape)
     masks = issubclass(kind, PEagle)
     common = {
         "vocab_size": V, "d_model": 12, "d_ff": 16, "num_heads": 2, "eos": c.eos,

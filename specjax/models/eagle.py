@@ -21,7 +21,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float32, Int
+from jaxtyping import Array, Float, Float32, Int
 
 from specjax.models.attention import (
     AnyBias,
@@ -30,20 +30,19 @@ from specjax.models.attention import (
     make_call_bias,
     make_tree_bias,
 )
-from specjax.models.base import Cache, Output, Params, PromptReading, Prompts, Resume
-from specjax.models.caches import KeysValues, move_slots, update_cache, write
+from specjax.models.base import Cache, Params, PromptReading, Prompts
+from specjax.models.caches import KeysValues, update_cache
 from specjax.models.eagle_layers import EagleLayer, PlainLayer
-from specjax.models.layers import MASKED, Tree, apply, call, make_tree_mask
+from specjax.models.layers import MASKED, Tree, call, make_tree_mask
 from specjax.models.mtp import MtpLayer, pass_states
 from specjax.models.norms import RMSNorm
 from specjax.models.on_target import (
     Cross,
-    FeatureDrafter,
     OnTargetModule,
-    list_slots,
     select_last_state,
 )
 from specjax.models.positions import RelativeBias, RelativeBiasOf, compute_tree_bias
+from specjax.models.state_drafter import StateDrafter
 from specjax.models.target_shapes import OnCausalConfig, OnT5Config, OnTarget
 from specjax.models.windows import make_step_mask
 
@@ -234,13 +233,8 @@ class EagleModule(OnTargetModule[Config]):
 
 
 @dataclasses.dataclass(frozen=True)
-class Eagle(FeatureDrafter):
-    """The drafter under the model contract.
-
-    Its cache holds, beside keys and values, the state at every slot: the target's, fused, where
-    `absorb` put it, else the drafter's own. A call reads the states before the tokens that it
-    feeds.
-    """
+class Eagle(StateDrafter):
+    """The drafter under the model contract."""
 
     config: Config
 
@@ -289,14 +283,6 @@ class Eagle(FeatureDrafter):
         states = jnp.zeros((len(prompt), capacity, self.config.d_model), self.config.dtype)
         return cache.replace(data={**cache.data, "states": states}), reading
 
-    def absorb(
-        self, params: Params, cache: Cache, features: Float[Array, "B T FE"], slot: Int[Array, " B"]
-    ) -> Cache:
-        fused_states = apply(self.module, "fuse_states", params, features)
-        states = cache.data["states"]
-        slots = list_slots(slot, features.shape[1], states.shape[1])
-        return cache.replace(data={**cache.data, "states": _put(states, fused_states, slots)})
-
     def read(
         self,
         params: Params,
@@ -312,59 +298,6 @@ class Eagle(FeatureDrafter):
             cache = self.absorb(params, cache, before[:, begin:end], start - 1)
             _, cache = self.extend(params, tokens[:, begin:end], cache.replace(length=start))
         return cache
-
-    def extend(
-        self,
-        params: Params,
-        tokens: Int[Array, "B T"],
-        cache: Cache,
-        *,
-        position: Int[Array, "B N"] | None = None,
-        visible: Bool[Array, "B T N"] | None = None,
-        at: Int[Array, "B A"] | None = None,
-        exit: int | None = None,
-        resume: Resume | None = None,
-        features: tuple[int, ...] = (),
-    ) -> tuple[Output, Cache]:
-        if visible is not None and position is None:
-            raise ValueError("position is None; a tree's tokens need theirs")
-        tree = None if visible is None or position is None else (position, visible)
-        data, start, fed = cache.data, cache.length, tokens.shape[1]
-        slots = start[:, None] + jnp.arange(fed)
-        earlier = slots - 1 if tree is None else _parents(tree, start)
-        before = jnp.take_along_axis(data["states"], earlier[..., None], axis=1, mode="clip")
-        before = jnp.where((earlier >= 0)[..., None], before, 0)
-        step = tokens, before, data, start, at, tree
-        logits, states, own = apply(self.module, "decode_step", params, *step)
-        data = {**data, "own": own, "states": _put(data["states"], states, slots)}
-        return Output(logits, states), Cache(data, start + fed)
-
-    def keep(self, cache: Cache, path: Int[Array, "B N"], count: Int[Array, " B"]) -> Cache:
-        data, start = cache.data, cache.length
-        own = [move_slots(pair, start, path) for pair in data["own"]]
-        kept = start[:, None] + path
-        states = jnp.take_along_axis(data["states"], kept[..., None], axis=1, mode="clip")
-        slots = start[:, None] + jnp.arange(path.shape[1])
-        data = {**data, "own": own, "states": _put(data["states"], states, slots)}
-        return Cache(data, start + count)
-
-
-def _put(
-    states: Float[Array, "B C D"], new: Float[Array, "B T D"], slots: Int[Array, "B T"]
-) -> Float[Array, "B C D"]:
-    """States [B, C, D] with new ones [B, T, D] at slots [B, T]; what lies beyond is dropped."""
-    return write(states[:, None], new[:, None], slots)[:, 0]
-
-
-def _parents(tree: Tree, start: Int[Array, " B"]) -> Int[Array, "B T"]:
-    """The slot [B, T] of the token before each fed node: its parent, or the last of the text."""
-    position, visible = tree
-    fed = visible.shape[1]
-    first = start[:, None] - (position.shape[1] - fed)
-    own = position[:, -fed:]
-    parent = visible & (position[:, None] == own[..., None] - 1)
-    node = jnp.argmax(parent, axis=-1)
-    return first + jnp.where(jnp.any(parent, axis=-1), node, -1)
 
 
 def _take_params(ours: Params, other: Params) -> Params:

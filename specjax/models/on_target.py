@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Float32, Int, Key
 from specjax.models import causal_layers, t5
 from specjax.models.attention import AnyBias, attention
 from specjax.models.base import Cache, LanguageModel, Params, PromptReading, Prompts
+from specjax.models.caches import KeysValues
 from specjax.models.info import ModelInfo
 from specjax.models.layers import (
     MASKED,
@@ -110,7 +111,7 @@ class OnTargetModule(nn.Module, Generic[Config]):
         unit_offset = isinstance(c, OnCausalConfig) and c.unit_offset
         self.final_norm = RMSNorm(c.eps, unit_offset)
         if c.normed:
-            self.target_norm = RMSNorm(c.eps, unit_offset)
+            self.target_norm = RMSNorm(c.target_eps or c.eps, unit_offset)
         if not c.tied_head:
             self.head = Dense(c.draft_vocab, c.dtype)
 
@@ -223,12 +224,8 @@ class FeatureDrafter(LinenModel):
         longest: int | None = None,
     ) -> tuple[Cache, PromptReading]:
         c, (rows, width) = self.config, prompt.shape[:2]
-        of_t5 = isinstance(c, OnT5Config)
-        heads = c.num_heads if of_t5 else c.num_kv_heads
-        widths = (c.d_kv, c.d_kv) if of_t5 else c.cache_widths
-        empty = tuple(jnp.zeros((rows, heads, capacity, size), c.dtype) for size in widths)
         data = {
-            "own": [empty] * self.info.depth,
+            "own": self.make_empty_caches(rows, capacity),
             "places": apply(self.module, "compute_places", params),
         }
         length = prompt_length - 1 if c.start_token is None else jnp.zeros_like(prompt_length)
@@ -238,6 +235,15 @@ class FeatureDrafter(LinenModel):
             data["bias"] = self.module.apply(variables, capacity, method="compute_distance_bias")
             data |= {"cross": (nothing, nothing), "cross_bias": make_key_mask(prompt_length, width)}
         return Cache(data, length), PromptReading(jnp.zeros((rows, c.d_model), jnp.float32))
+
+    def make_empty_caches(self, rows: int, capacity: int) -> list[KeysValues]:
+        """Creates the caches of the layers."""
+        c = self.config
+        of_t5 = isinstance(c, OnT5Config)
+        heads = c.num_heads if of_t5 else c.num_kv_heads
+        widths = (c.d_kv, c.d_kv) if of_t5 else c.cache_widths
+        empty = [jnp.zeros((rows, heads, capacity, size), c.dtype) for size in widths]
+        return [(empty[0], empty[1])] * self.info.depth
 
     def attend(self, cache: Cache, target: Cache) -> Cache:
         """The cache with the cross-attention keys and values of a target's cache."""

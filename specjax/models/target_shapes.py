@@ -35,6 +35,7 @@ class OnTarget:
     headed: bool = True  # False: it has no output layer of its own, but the target's
     tied: bool = False  # the output layer is the embedding table
     normed: bool = False  # it reads the target's states behind their final norm
+    target_eps: float | None = None  # of that norm; None: the drafter's
     logit_multiplier: float = 1.0
     logit_limit: float = 0.0  # logits are soft-capped at it; 0: they are not
 

@@ -20,6 +20,7 @@ from parallel_heads import heads_on_target, random_heads
 from processors import UnderSettings, processed
 from scripted import (
     WIDTH,
+    CachedPrefixModel,
     PrefixModel,
     chi_square,
     counted,
@@ -32,6 +33,7 @@ from specjax.contracts.registry import DRAFTERS, READERS, RULES
 from specjax.data.corpus import Corpus
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.drafting.draft_heads import DraftHeads
+from specjax.models.assistant import Assistant
 from specjax.models.eagle import Eagle
 from specjax.models.on_target import FeatureDrafter
 from specjax.runtime.errors import UserError
@@ -58,6 +60,7 @@ SHAPES = {  # other than those of the examples
     "neural tree": {"widths": (2, 2)},
     "neural nodes": {"nodes": 4, "widths": (2, 2)},
     "eagle tree": {"widths": (2, 2)},
+    "assistant tree": {"widths": (2, 2)},
     "hydra tree": {"widths": (2, 2)},
     "medusa chain": {"length": 2},
     "medusa nodes": {"nodes": 3, "widths": (2, 1)},
@@ -121,7 +124,8 @@ def parts(strategy: Strategy):
     kind = getattr(strategy.drafter, "drives", Eagle)
     corrected = getattr(strategy.drafter, "corrected", False)
     model, own = on_target(kind, corrected)
-    return (MODELS[0], ("drafter", model)), PARAMS | {"drafter": own}
+    target = CachedPrefixModel(V, eos=(EOS,)) if kind is Assistant else MODEL
+    return (("target", target), ("drafter", model)), PARAMS | {"drafter": own}
 
 
 def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0, settings=None):
@@ -136,7 +140,8 @@ CHAINS = [  # block judges chains
 
 
 LIKE_OTHERS = {  # drafters whose drafts are made, and judged, as those of one that is not here
-    "bigram", "bigram tree", "cascade", "cascade tree", "dflash", "dflash nodes", "eagle",
+    "assistant", "assistant tree", "bigram", "bigram tree", "cascade", "cascade tree", "dflash",
+    "dflash nodes", "eagle",
     "eagle tree", "early_exit", "hydra", "hydra tree", "max_gram", "medusa chain",
     "medusa chain on target", "medusa on target", "medusa nodes", "neural nodes",
     "p_eagle best", "p_eagle tree", "prompt_lookup tree", "repeated_bigram nodes",

@@ -511,8 +511,8 @@ FAULTS = (
     Fault(
         "values that are keys are rotated with them",
         "models/causal_layers.py",
-        "return q * self.query_scale, k, self._read_values(x, keys)",
-        "return q * self.query_scale, k, k if c.values_are_keys else self._read_values(x, keys)",
+        "return self.queries(x, turn), k, self._read_values(x, keys)",
+        "return self.queries(x, turn), k, self._read_values(x, k)",
         "tests/models/test_causal_golden.py -k teacher",
     ),
     Fault(
@@ -668,6 +668,20 @@ FAULTS = (
         "(number > 0) & (of == anchor)",
         "(number > 0) & (of <= anchor)",
         "tests/training/test_p_eagle.py -k own_rollout",
+    ),
+    Fault(
+        "the mask of every layer is that of the first cache",
+        "models/causal.py",
+        "caches = [own[c.cache_layers[i]] for i in attending]",
+        "caches = [own[0] for i in attending]",
+        "tests/decoding/test_shared_caches.py -k rings",
+    ),
+    Fault(
+        "an assistant sees the slot of the pending token",
+        "models/assistant.py",
+        'data["pending"] - 1, tokens.shape[1]',
+        'data["pending"], tokens.shape[1]',
+        "tests/decoding/test_assistant.py -k begins",
     ),
     Fault(
         "the target's states are put one slot too far",

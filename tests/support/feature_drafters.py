@@ -13,6 +13,7 @@ from decodes import decoder, first_state, inputs, one_round
 
 from specjax.contracts.context import Context
 from specjax.decoding.strategy import Strategy
+from specjax.models.assistant import Assistant, AssistantConfig
 from specjax.models.base import Cache
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.correction import Correction
@@ -23,6 +24,7 @@ from specjax.models.on_target import Cross, FeatureDrafter
 from specjax.models.p_eagle import PEagle, PEagleCausalConfig, PEagleT5Config
 from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
+from specjax.models.target_shapes import OnT5Config
 
 Shape = tuple[FeatureDrafter, dict]
 Kind = type[FeatureDrafter]
@@ -37,10 +39,11 @@ CORRECTIONS = {
     "selector": Correction("selector", 6, candidates=3),
 }
 """Of blocks, one of each kind."""
-SHAPES: dict[Kind, tuple[type, type, int, dict[str, int]]] = {
+SHAPES: dict[Kind, tuple[type, type, int, dict[str, Any]]] = {
     Eagle: (EagleT5Config, EagleCausalConfig, 1, {}),
     PEagle: (PEagleT5Config, PEagleCausalConfig, 2, {}),
     DFlash: (DFlashT5Config, DFlashCausalConfig, 2, BLOCK),
+    Assistant: (OnT5Config, AssistantConfig, 1, {"reads_cache": True, "normed": True}),
 }
 """Shapes for T5 and for others, layers, and what else a shape says."""
 

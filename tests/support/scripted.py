@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.models.base import Cache, Output, PromptReading
+from specjax.models.caches import move_slots
 from specjax.models.info import ModelInfo
 
 WIDTH = 6
@@ -122,6 +123,27 @@ class PrefixModel:
         for place, token in enumerate(prefix):
             state = state + weights["embedding"][token] * weights["position"][place]
         return np.tanh(state) @ weights["out"]
+
+
+class CachedPrefixModel(PrefixModel):
+    """One whose cache also has the keys and values [B, 1, C, 4] of a layer, for others to read."""
+
+    def _cache(self, params, prompt, prompt_length, capacity):
+        cache = super()._cache(params, prompt, prompt_length, capacity)
+        return self._with_keys(params, cache)
+
+    def extend(self, params, tokens, cache, **how):
+        output, cache = super().extend(params, tokens, cache, **how)
+        return output, self._with_keys(params, cache)
+
+    def keep(self, cache, path, count):
+        own = [move_slots(one, cache.length, path) for one in cache.data["own"]]
+        kept = super().keep(cache, path, count)
+        return kept.replace(data={**kept.data, "own": own})
+
+    def _with_keys(self, params, cache):
+        keys = params["embedding"][cache.data["tokens"]][:, None, :, :4]
+        return cache.replace(data={**cache.data, "own": [(keys, keys)]})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -51,6 +51,8 @@ def check_objective(config: ConfigDict, objective: Objective, model: LanguageMod
     if isinstance(model, FeatureDrafter):
         kind = f"a feature drafter, of family {model.config.family!r}"
         allowed, trained = objective_for(model), type(model)
+        if not allowed:
+            raise UserError(f"config.model is {kind}; no objective trains it")
     if objective.trains is not trained:
         raise UserError(
             f"config.objective.name is {config.objective.name!r}; it must be {allowed}, as the"
