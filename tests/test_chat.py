@@ -20,7 +20,7 @@ from specjax.experiments.train import data as train_data
 from specjax.hf.tokenizer import load_tokenizer, train_tokenizer
 from specjax.loading import LoadedModel
 from specjax.models.causal import Causal
-from specjax.models.causal_layers import CausalConfig
+from specjax.models.causal_config import CausalConfig
 from specjax.models.positions import Rope
 from specjax.runtime.errors import UserError
 

@@ -23,7 +23,7 @@ from specjax.models import causal_layers
 from specjax.models.attention import AnyBias, make_call_bias
 from specjax.models.base import Cache, LanguageModel, Params, PromptReading, Prompts
 from specjax.models.caches import KeysValues, Ring, get_held_slots
-from specjax.models.causal_layers import CausalConfig
+from specjax.models.causal_config import CausalConfig
 from specjax.models.layers import MASKED, Dense, Tree, compute_tied_logits, make_causal_mask
 from specjax.models.on_target import OnTargetModule
 from specjax.models.positions import compute_angles

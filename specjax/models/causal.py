@@ -21,7 +21,8 @@ import jax.numpy as jnp
 from specjax.models.attention import WHOLE_PROMPT, AnyBias, CausalBias, make_text_bias
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import KeysValues, make_empty_cache, make_prompt_cache
-from specjax.models.causal_layers import CausalConfig, Heads, Layer, make_norm
+from specjax.models.causal_config import CausalConfig, Heads
+from specjax.models.causal_layers import Layer, make_norm
 from specjax.models.info import ModelInfo
 from specjax.models.layer_inputs import LayerEmbedding
 from specjax.models.layers import (

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Float32
 from specjax.models import causal_layers
 from specjax.models.attention import AnyBias
 from specjax.models.base import Params
-from specjax.models.causal_layers import CausalConfig
+from specjax.models.causal_config import CausalConfig
 from specjax.models.eagle_layers import Inputs
 from specjax.models.layers import Dense
 

@@ -10,8 +10,9 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.models import causal_layers, t5
+from specjax.models import t5
 from specjax.models.base import LanguageModel, Params
+from specjax.models.causal_config import CausalConfig
 
 FROM_TARGET = {"embedding": "embedding", "head": "head", "target_norm": "final_norm"}
 """Parameters that a checkpoint may leave to the target, and their names there."""
@@ -75,7 +76,7 @@ class OnT5Config(OnTarget, t5.T5Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OnCausalConfig(OnTarget, causal_layers.CausalConfig):
+class OnCausalConfig(OnTarget, CausalConfig):
     """Shape of a drafter for a decoder-only target."""
 
     start_token: int | None = None

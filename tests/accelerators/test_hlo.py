@@ -13,7 +13,7 @@ from specjax.contracts.rows import ROUNDS
 from specjax.decoding.loop import generate
 from specjax.models.attention import WHOLE_PROMPT
 from specjax.models.causal import Causal
-from specjax.models.causal_layers import CausalConfig
+from specjax.models.causal_config import CausalConfig
 from specjax.models.positions import Rope
 
 TEXT = r"""HloModule jit_generate, is_scheduled=true

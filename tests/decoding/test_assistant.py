@@ -24,7 +24,7 @@ from specjax.hf.huggingface import parse_config
 from specjax.loading import LoadedModel
 from specjax.models.assistant import Assistant
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.causal_layers import Heads
+from specjax.models.causal_config import Heads
 from specjax.models.layer_inputs import LayerInputs
 from specjax.models.positions import Rope
 from specjax.models.target_shapes import complete_params

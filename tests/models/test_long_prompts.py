@@ -17,7 +17,7 @@ import pytest
 from specjax.models import attention, causal, local_attention, prefill
 from specjax.models.base import Cache
 from specjax.models.causal import Causal, CausalConfig
-from specjax.models.causal_layers import Heads
+from specjax.models.causal_config import Heads
 from specjax.models.experts import Mixture
 from specjax.models.layer_inputs import LayerInputs
 from specjax.models.long_t5 import LongT5, LongT5Config

@@ -10,7 +10,7 @@ from specjax.data import grammar
 from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_byte_tokenizer
 from specjax.models.causal import Causal
-from specjax.models.causal_layers import CausalConfig
+from specjax.models.causal_config import CausalConfig
 from specjax.models.positions import Rope
 
 BEGIN, END = "<|im_start|>", "<|im_end|>"

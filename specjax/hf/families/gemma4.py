@@ -24,7 +24,7 @@ from specjax.hf.families.schema import (
 )
 from specjax.hf.families.text_parts import TextPart, make_schema
 from specjax.models.causal import CausalConfig
-from specjax.models.causal_layers import Heads
+from specjax.models.causal_config import Heads
 from specjax.models.layer_inputs import LayerInputs
 from specjax.models.layers import ACTIVATIONS
 from specjax.models.positions import Rope
