@@ -51,7 +51,7 @@ class Gemma4Assistant(Family[AssistantConfig]):
             "centroid_intermediate_top_k": size(32),
             "tie_word_embeddings": only(True, "its output layer is its embedding"),
         },
-        COMMON | {"boi_token_id", "eoi_token_id"},
+        COMMON,
         "gemma4_assistant",
     )
     architecture = "Gemma4AssistantForCausalLM"

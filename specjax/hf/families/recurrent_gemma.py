@@ -50,7 +50,7 @@ class RecurrentGemma(Decoder[CausalConfig]):
 
     schema = Decoder.schema.without("hidden_act").derive(
         "recurrent_gemma",
-        ("w_init_variance_scale",),
+        ("w_init_variance_scale", "final_w_init_variance_scale"),
         **BIAS,
         intermediate_size=size(7680, least=2),
         lru_width=size(None),
