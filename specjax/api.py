@@ -66,8 +66,9 @@ class Generator:
     Prompts are padded to multiples of `bucket` (0: as wide as the longest of their batch) and
     batches to full size, so that few programs are compiled. A call with no more prompts than its
     batch has rows is one host dispatch; of more, each takes the slot of a row that has ended
-    (`decoding.filling`). Rows have the same tokens as alone under the same seed and index, in half
-    precision up to rounding (docs/how_to/half_precision.md), with `adapt="load"` if greedy.
+    (`decoding.filling`). Rows have the same tokens as alone under the same seed and index, with
+    `adapt="load"` if greedy, up to rounding, which changes a token rarely in float32 and more often
+    in half precision (docs/how_to/half_precision.md).
 
     `invariant`: tokens that every call of the target feeds; 0: as many as needed.
     Generators that share it, `max_new_tokens` and the batch's shape give the same greedy tokens

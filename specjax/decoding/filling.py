@@ -3,8 +3,9 @@
 Four programs work on the state of B slots: `make_slots` begins them empty, `fill` reads prompts
 into free slots while the other rows stay as they are, `advance_until` runs rounds until rows have
 ended, and `take` copies these out. No shape depends on a prompt, so any mixture of prompts runs the
-same programs. A row has the tokens that it has alone: its keys come from its prompt's index, and no
-draft or verdict depends on other rows, but for draft lengths by load (`drafting.by_load`).
+same programs. A row has the tokens that it has alone in these slots: its keys come from its
+prompt's index, and no draft or verdict depends on other rows, but for draft lengths by load
+(`drafting.by_load`). Another number of slots rounds otherwise.
 """
 
 from __future__ import annotations
