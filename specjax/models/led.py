@@ -21,7 +21,7 @@ from specjax.models.local_attention import NearBias, attend_locally, mask_distan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LedConfig(BartConfig):
+class LEDConfig(BartConfig):
     """Shape of an LED model; `max_positions` are the decoder's."""
 
     reaches: tuple[int, ...]  # tokens before and after that an encoder layer's tokens attend to
@@ -61,8 +61,8 @@ class EncoderLayer(bart.EncoderLayer):
         return own.o(merge_heads(jnp.concatenate([of_global, mixed[:, :, count:]], axis=2)))
 
 
-class LedModule(BartModule[LedConfig]):
-    """Parameters and layers; `Led` implements the model interface."""
+class LEDModule(BartModule[LEDConfig]):
+    """Parameters and layers; `LED` implements the model interface."""
 
     def make_encoder_layer(self, number: int) -> EncoderLayer:
         return EncoderLayer(self.config)
@@ -76,11 +76,11 @@ class LedModule(BartModule[LedConfig]):
 
 
 @dataclasses.dataclass(frozen=True)
-class Led(Bart):
+class LED(Bart):
     """An LED model (`models.base`)."""
 
-    config: LedConfig
+    config: LEDConfig
 
     @property
-    def module(self) -> LedModule:
-        return LedModule(self.config)
+    def module(self) -> LEDModule:
+        return LEDModule(self.config)

@@ -57,12 +57,12 @@ class LayerNorm(nn.Module):
         variance = jnp.mean(centered * centered, axis=-1, keepdims=True)
         made = centered * jax.lax.rsqrt(variance + self.eps)
         if self.has_scale:
-            made = made * self._weight("scale", nn.initializers.ones, x.shape[-1])
+            made = made * self._make_parameter("scale", nn.initializers.ones, x.shape[-1])
         if self.has_bias:
-            made = made + self._weight("bias", nn.initializers.zeros, x.shape[-1])
+            made = made + self._make_parameter("bias", nn.initializers.zeros, x.shape[-1])
         return made.astype(x.dtype)
 
-    def _weight(self, name: str, init: Any, width: int) -> Float[Array, "... D"]:
+    def _make_parameter(self, name: str, init: Any, width: int) -> Float[Array, "... D"]:
         if not self.heads:
             return self.param(name, init, (width,), jnp.float32)
         return self.param(name, init, (self.heads, width), jnp.float32)[:, None]

@@ -67,7 +67,7 @@ class GraniteMoE(Granite):
 
 
 @FAMILIES.register("granitemoeshared")
-class GraniteMoEShared(GraniteMoE):
+class GraniteSharedMoE(GraniteMoE):
     """Granite with mixtures of experts and a network that all tokens pass."""
 
     schema = GraniteMoE.schema.derive("granitemoeshared", **{WIDTH: size(0, least=0)})
@@ -79,10 +79,10 @@ class GraniteMoEShared(GraniteMoE):
 
 
 @FAMILIES.register("granitemoehybrid")
-class GraniteMoEHybrid(GraniteMoEShared):
+class GraniteMoEHybrid(GraniteSharedMoE):
     """Granite 4: Mamba-2 or attention in each layer, perhaps experts, perhaps no rotation."""
 
-    schema = GraniteMoEShared.schema.derive(
+    schema = GraniteSharedMoE.schema.derive(
         "granitemoehybrid",
         (CHUNK,),
         **MAMBA,

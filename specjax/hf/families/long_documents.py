@@ -9,7 +9,7 @@ from specjax.contracts.registry import FAMILIES
 from specjax.hf.families.bart import BartLike
 from specjax.hf.families.family import Tensors
 from specjax.hf.families.schema import flag, format_value, is_int, raw, size
-from specjax.models.led import Led, LedConfig
+from specjax.models.led import LED, LEDConfig
 from specjax.models.pegasus_x import PegasusX, PegasusXConfig
 from specjax.models.positions import Sinusoids
 
@@ -26,10 +26,10 @@ PROJECTIONS = {"q": "query", "k": "key", "v": "value"}
 
 
 @FAMILIES.register("led")
-class LedFamily(BartLike[LedConfig]):
+class LEDFamily(BartLike[LEDConfig]):
     """LED: BART with windows and global tokens in the encoder, for long documents."""
 
-    model, shape = Led, LedConfig
+    model, shape = LED, LEDConfig
     architecture = "LEDForConditionalGeneration"
     schema = BartLike.schema.without("max_position_embeddings", "scale_embedding").derive(
         "led",
