@@ -99,6 +99,7 @@ class Mixture:
     clamp: ClampedGate | None = None  # in place of the activation
     gated: bool = True  # the experts are gated networks
     capacity: int = 0  # tokens of a text per expert, of which later ones skip it; 0: all
+    jitter: float | None = None  # of `weigh_in_turn`, in place of scores; None: weights are scores
 
     def __post_init__(self) -> None:
         if not 1 <= self.chosen <= self.experts:
@@ -134,7 +135,10 @@ class Router(nn.Module):
         """Returns weights [N, k] float32 and indices [N, k] of the experts for states x [N, D]."""
         mixture = self.mixture
         project = Dense(mixture.experts, jnp.float32, bias=mixture.router_bias, name="logits")
-        scores = SCORINGS[mixture.scoring](project(x))
+        logits = project(x)
+        if mixture.jitter is not None:
+            return weigh_in_turn(logits, mixture.chosen, mixture.jitter)
+        scores = SCORINGS[mixture.scoring](logits)
         ranked = scores
         if mixture.corrected:
             init = nn.initializers.zeros
@@ -146,6 +150,24 @@ class Router(nn.Module):
         if mixture.normalized:
             weights = weights / (jnp.sum(weights, axis=-1, keepdims=True) + TINY)
         return weights * mixture.scale, chosen
+
+
+def weigh_in_turn(logits: jax.Array, count: int, jitter: float) -> tuple[jax.Array, jax.Array]:
+    """Selects experts as SparseMixer does outside of training (Liu et al. 2024, "GRIN").
+
+    Returns weights and indices [N, k] of the `count` largest logits [N, E]. The weight of an expert
+    is its share in a softmax over the experts that were not selected before it, without those whose
+    logits are smaller by more than twice the share `jitter`.
+    """
+    best, chosen = jax.lax.top_k(logits, count)
+    rows, left, weights = jnp.arange(len(logits)), logits, []
+    for logit, expert in zip(best.T, chosen.T, strict=True):
+        size = jnp.maximum(jnp.abs(logits), logit[:, None])
+        is_far = (logit[:, None] - logits) / size > 2 * jitter
+        shares = jax.nn.softmax(jnp.where(is_far, -jnp.inf, left), axis=-1)
+        weights.append(shares[rows, expert])
+        left = left.at[rows, expert].set(-jnp.inf)
+    return jnp.stack(weights, axis=-1), chosen
 
 
 def drop_beyond_capacity(

@@ -39,7 +39,7 @@ ROTARY = (
     "gpt_oss", "llama", "mistral", "mixtral", "olmo2", "phi3", "phi4", "qwen2", "qwen2_moe",
     "qwen3", "qwen3_moe", "smollm3",
     "cohere2", "exaone4", "falcon", "glm", "olmo", "phi",
-    "qwen3_5_text", "qwen3_next", "gemma4_small", "granitemoehybrid", "bamba",
+    "qwen3_5_text", "qwen3_next", "gemma4_small", "granitemoehybrid", "bamba", "phimoe",
 )  # fmt: skip
 ENCODERS = (
     "bart", "led", "longt5", "m2m_100", "marian", "marian_two", "mbart", "mt5", "pegasus",

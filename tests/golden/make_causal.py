@@ -127,6 +127,13 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("mixtral", {
         **LLAMA, "intermediate_size": 16, "num_local_experts": 4, "sliding_window": 9,
     }),
+    "phimoe": ("phimoe", {
+        **LLAMA, "intermediate_size": 16, "num_local_experts": 5, "sliding_window": 9,
+        "attention_bias": True, "lm_head_bias": True, "router_jitter_noise": 0.4,
+        "rope_parameters": LONGROPE | {
+            "original_max_position_embeddings": 16, "short_mscale": 1.3, "long_mscale": 1.3,
+        },
+    }),
     "qwen3_moe": ("qwen3_moe", {
         **LLAMA, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
         "mlp_only_layers": [0],

@@ -25,6 +25,7 @@ from specjax.models.experts import (
     gate_by,
     gather_experts,
     scan_experts,
+    weigh_in_turn,
 )
 from specjax.models.quantized_weights import (
     EXPERTS,
@@ -172,6 +173,16 @@ def test_a_token_does_not_depend_on_those_beside_it(drawn, way: Callable) -> Non
     other = call(x[0].at[1:].multiply(-3.0), chosen.at[1:].set(jnp.array([2, 0])))
     np.testing.assert_array_equal(first[0], other[0])
     assert np.abs(first[1:] - other[1:]).min() > 0
+
+
+def test_each_expert_is_weighed_against_near_ones_that_are_left() -> None:
+    """4.5 against 4 and 3.5, then 4 against 3.5; 1 is smaller than either by more than half."""
+    logits = jnp.array([[4.0, 1.0, 3.5, 4.5], [-3.0, -1.0, -2.0, -9.0]])
+    weights, chosen = weigh_in_turn(logits, 2, jitter=0.25)
+    assert chosen.tolist() == [[3, 0], [1, 2]]
+    first = 1 / (1 + np.exp(-0.5) + np.exp(-1.0)), 1 / (1 + np.exp(-0.5))
+    second = 1 / (1 + np.exp(-1.0)), 1 / (1 + np.exp(-1.0))
+    np.testing.assert_allclose(weights, [first, second], rtol=1e-6)
 
 
 def test_more_experts_than_there_are_cannot_be_chosen() -> None:

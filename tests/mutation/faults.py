@@ -1072,6 +1072,13 @@ FAULTS = (
         "tests/models/test_experts.py",
     ),
     Fault(
+        "an expert is weighed against those selected before it",
+        "models/experts.py",
+        "left = left.at[rows, expert].set(-jnp.inf)",
+        "left = logits",
+        "tests/models/test_experts.py -k weighed",
+    ),
+    Fault(
         "a call reads the experts of one token",
         "theory/operations.py",
         '(1.0 - share) ** count("tokens", tokens))',

@@ -190,6 +190,19 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "mixtral",
         {**WIDE, "num_local_experts": 4, "sliding_window": 12, "tie_word_embeddings": True},
     ),
+    "phimoe": (
+        "phimoe",
+        WIDE
+        | {"num_local_experts": 5, "router_jitter_noise": 0.2, "attention_bias": True}
+        | {"lm_head_bias": True, "sliding_window": 12, "intermediate_size": 40},
+    ),
+    "phimoe_longrope": (
+        "phimoe",
+        PHI
+        | {"num_local_experts": 3, "tie_word_embeddings": True}
+        | {"rope_parameters": LONGROPE | {"short_mscale": 1.2, "long_mscale": 1.2}}
+        | {"original_max_position_embeddings": 32},
+    ),
     "qwen3_moe": ("qwen3_moe", QWEN_MOE),
     "qwen3_moe_every_other": (
         "qwen3_moe",

@@ -209,6 +209,34 @@ RECURRENT_GEMMA: list[Mutation] = [
     *each("w_init_variance_scale", 0.5),
     *each("final_w_init_variance_scale", 0.5),
 ]
+SCALES = "short_mscale", "long_mscale"
+SCALED = {
+    "rope_type": "longrope", "rope_theta": 500.0, "original_max_position_embeddings": 8,
+    "short_factor": [1.0, 1.5, 2.0, 3.0], "long_factor": [4.0] * 4,
+    **dict.fromkeys(SCALES, 1.3),
+}  # fmt: skip
+PHIMOE: list[Mutation] = [
+    *RMS,
+    *each("num_local_experts", 2, 1, 0, None),
+    *each("num_experts_per_tok", 1, 2, 3, None, GONE),
+    *each("router_jitter_noise", 0.0, 0.3, -0.1, 2.0, None, GONE),
+    Mutation({"router_jitter_noise": 1}, fails_there=SAME_NUMBER),
+    *each("input_jitter_noise", 0.5),
+    *each("output_router_logits", True),
+    *each("attention_bias", False, None, GONE),
+    *each("lm_head_bias", False, None, GONE),
+    *each("tie_word_embeddings", True),
+    *each("tie_word_embeddings", True, lm_head_bias=False),
+    *each("sliding_window", 3, None, GONE, 0),
+    *each("layer_types", SLIDING),
+    *each("rope_theta", GONE, 500.0, rope_parameters=GONE),
+    *each("rope_parameters", None, GONE, YARN, SCALED | {"long_mscale": 1.5}),
+    *each("rope_parameters", *(SCALED | dict.fromkeys(SCALES, one) for one in (0.7, None))),
+    *each("rope_parameters", SCALED | {"attention_factor": 3.0, "factor": 5.0}),
+    *each("rope_parameters", SCALED | {"long_factor": [1.0] * 4, "rope_theta": 50.0}),
+    *each("rope_scaling", SCALED, SCALED | {"rope_type": "yarn"}, rope_parameters=GONE),
+    *each("original_max_position_embeddings", 32),
+]
 GLM: list[Mutation] = [
     *PARTLY,
     *UNWINDOWED,
@@ -386,6 +414,13 @@ DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         | {"attention_window_size": 6, "lru_width": 16, "logits_soft_cap": 9.0}
         | {"block_types": ["attention", "recurrent"]},
         RECURRENT_GEMMA,
+    ),
+    "phimoe": (
+        "phimoe",
+        HEADED
+        | {"num_local_experts": 4, "attention_bias": True, "lm_head_bias": True}
+        | {"sliding_window": 6, "rope_parameters": SCALED},
+        PHIMOE,
     ),
     "glm": ("glm", HEADED, GLM),
     "glm4": ("glm4", HEADED, GLM),

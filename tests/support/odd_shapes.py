@@ -27,7 +27,7 @@ COUNTS = {
     "longt5": 6, "gemma4_small": 4,
     "granitemoehybrid": 4, "bamba": 4, "granitemoe": 3, "granitemoeshared": 3,
     "switch_transformers": 5, "led": 5, "pegasus_x": 4,
-    "qwen3_5_moe_text": 4, "recurrent_gemma": 4,
+    "qwen3_5_moe_text": 4, "recurrent_gemma": 4, "phimoe": 4,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -616,6 +616,24 @@ def _mixtral(draw: _Choice) -> dict[str, Any]:
     return _mixed(draw, "num_local_experts") | own
 
 
+def _phimoe(draw: _Choice) -> dict[str, Any]:
+    """Texts outgrow the first length, after which the short factors still count."""
+    shape, scale = _mixtral(draw), draw.of(0.7, 1.3)
+    factors = [draw.of(1.0, 1.5, 3.0)] * (shape["head_dim"] // 2)
+    shape["rope_parameters"] |= draw.of({}, {
+        "rope_type": "longrope", "short_factor": factors, "long_factor": [7.0] * len(factors),
+        "short_mscale": scale, "long_mscale": scale, "original_max_position_embeddings": 16,
+    })  # fmt: skip
+    head_bias = not shape["tie_word_embeddings"] and draw.chance()
+    return shape | {
+        "num_local_experts": draw.of(2, 3, 6),
+        "num_experts_per_tok": 2,
+        "router_jitter_noise": draw.of(0.0, 0.01, 0.3, 1.0),
+        "attention_bias": draw.chance(),
+        "lm_head_bias": head_bias,
+    }
+
+
 def _qwen3_moe(draw: _Choice) -> dict[str, Any]:
     shape = _mixed(draw, "num_experts")
     layers = shape["num_hidden_layers"]
@@ -847,4 +865,5 @@ _MAKERS = {
     "granitemoehybrid": _granite_hybrid, "bamba": _bamba,
     "granitemoe": _granite_moe, "granitemoeshared": _granite_shared,
     "qwen3_5_moe_text": _qwen3_5_moe, "recurrent_gemma": _recurrent_gemma,
+    "phimoe": _phimoe,
 }  # fmt: skip

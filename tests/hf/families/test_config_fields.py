@@ -565,6 +565,7 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
         "phi",
         "phi3",
         "phi4",
+        "phimoe",
         "qwen3_5_moe_text",
         "recurrent_gemma",
         "smollm3",
