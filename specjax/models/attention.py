@@ -68,21 +68,25 @@ class Bias(Protocol):
 
 
 class CausalBias(struct.PyTreeNode):
-    """Causal mask: queries attend up to their position, within `window` if not 0."""
+    """Causal mask: queries attend up to their position, within `window` if not 0.
+
+    If `chunked`, the window is the chunk of a query: it begins at a multiple of `window`.
+    """
 
     start: Int32[Array, " B"]  # position of the first query
     window: int = struct.field(pytree_node=False, default=0)
     slots: Int32[Array, "B C"] | None = None  # position of each key; None: its index
+    chunked: bool = struct.field(pytree_node=False, default=False)
 
     def tile(
         self, query: Int[Array, ""] | int, queries: int, key: Int[Array, ""] | int, keys: int
     ) -> Float32[Array, "B H T C"]:
-        if self.slots is None:
-            position = (self.start + (query - key))[:, None] + jnp.arange(queries)
-            return make_causal_mask(position, jnp.arange(keys), self.window)
         position = (self.start + query)[:, None] + jnp.arange(queries)
-        slots = jax.lax.dynamic_slice_in_dim(self.slots, key, keys, axis=1)
-        return make_causal_mask(position, slots, self.window)
+        if self.slots is None:
+            slots = key + jnp.arange(keys)
+        else:
+            slots = jax.lax.dynamic_slice_in_dim(self.slots, key, keys, axis=1)
+        return make_causal_mask(position, slots, self.window, self.chunked)
 
 
 class LengthBias(struct.PyTreeNode):

@@ -2,7 +2,7 @@
 
 One architecture with configurable parts: learned or rotary positions, one rotation or
 one for each layer, layer or root-mean-square norms before or after a sublayer, plain or gated
-feed-forward, biases, grouped key-value heads, query and key norms, sliding windows, soft caps,
+feed-forward, biases, grouped key-value heads, query and key norms, windows, soft caps,
 factors of embeddings, sublayers and logits. A
 family (`hf/families/`) maps a checkpoint's fields to it.
 """
@@ -102,10 +102,14 @@ class CausalModule(nn.Module):
     ) -> Sequence[Turn | jax.Array | None]:
         """Computes each layer's rotation angles, and the factor of queries if they have one."""
         angles = compute_angles(self.config.layer_ropes, position, length)
-        if self.config.temperature is None:
+        temperature = self.config.temperature
+        if temperature is None:
             return angles
-        factor = self.config.temperature.compute_factor(position)
-        return [Turn(one, factor) for one in angles]
+        factor = temperature.compute_factor(position)
+        return [
+            one if temperature.unrotated and one is not None else Turn(one, factor)
+            for one in angles
+        ]
 
     def make_masks(
         self,
@@ -160,10 +164,12 @@ class CausalModule(nn.Module):
         x = self.drop(self.embed(tokens, position), deterministic=deterministic)
         given = self.embed_for_layers(tokens, position)
         states, made, visible = [], [], {}
-        begin = jnp.zeros_like(length)
+        begin, chunked = jnp.zeros_like(length), self.config.chunked_windows
         masks = self.make_masks(
             [None] * self.config.num_layers,
-            lambda _, window: make_text_bias(CausalBias(begin, window), size, size),
+            lambda _, window: make_text_bias(
+                CausalBias(begin, window, chunked=chunked), size, size
+            ),
         )
         for i, source in enumerate(self.config.cache_layers):
             read = self.layers[i], x, angles[i], masks[i], given[i], visible.get(source)
@@ -196,9 +202,8 @@ class CausalModule(nn.Module):
         size = tokens.shape[1]
         position = start[:, None] + jnp.arange(size)
         angles = self.compute_layer_angles(position, length[:, None])
-        masks = self.make_masks(
-            own, lambda one, window: make_chunk_mask(one, window, start, size, length)
-        )
+        fed = start, size, length, self.config.chunked_windows
+        masks = self.make_masks(own, lambda one, window: make_chunk_mask(one, window, *fed))
         x, own, states, visible = self.embed(tokens, position), list(own), [], {}
         given = self.embed_for_layers(tokens, position)
         for i, source in enumerate(self.config.cache_layers):
@@ -232,7 +237,9 @@ class CausalModule(nn.Module):
         position = start[:, None] + jnp.arange(fed) if tree is None else tree[0][:, -fed:]
         masks = self.make_masks(
             own,
-            lambda one, window: make_step_mask(one, window, start, fed, tree),
+            lambda one, window: make_step_mask(
+                one, window, start, fed, tree, self.config.chunked_windows
+            ),
             None if tree is None else tree[1],
         )
         angles = self.compute_layer_angles(position, position + 1)

@@ -64,6 +64,7 @@ class CausalConfig:
     qk_norm: bool = False  # norm of each query and key head
     head_norms: bool = False  # layer norm of them, each head with its own scale (Command R)
     wide_qk_norm: bool = False  # norm of all heads as one vector (OLMo 2)
+    rotated_norm: bool = False  # root-mean-square norm of rotated heads, without a scale (Llama 4)
     value_norm: bool = False  # root-mean-square norm of value heads, without a scale (Gemma 4)
     gated_attention: bool = False  # a sigmoid gates the heads' outputs (Qwen3-Next)
     query_scale: float | None = None  # None: d_head ** -0.5
@@ -81,6 +82,7 @@ class CausalConfig:
     parallel: bool = False  # attention and feed-forward read the same states (GPT-J, GPT-NeoX)
     shared_norm: bool = False  # by one norm (Phi, Command R)
     windows: tuple[int, ...] = ()  # visible keys per layer, 0: all; empty: all in every layer
+    chunked_windows: bool = False  # they begin at multiples of their size, do not slide (Llama 4)
     tied: bool = False
     eps: float = 1e-6
     dropout: float = 0.0

@@ -84,13 +84,17 @@ class Attention(nn.Module):
             return x
         if angles is None:
             raise ValueError("angles is None; rotary positions require the angles of the tokens")
-        return rotate(x, angles, self.rope.attention, self.rope.interleaved)
+        x = rotate(x, angles, self.rope.attention, self.rope.interleaved)
+        return self._normalize_plainly(x) if self.config.rotated_norm else x
 
     def _read_values(self, x: jax.Array, keys: jax.Array) -> jax.Array:
         """Computes values, head-major; `keys` are those before their norm and rotation."""
         c = self.config
         v = split_heads(keys if c.values_are_keys else self._clip(self.v(x)), c.num_kv_heads)
-        return normalize_mean_square(v, c.eps).astype(v.dtype) if c.value_norm else v
+        return self._normalize_plainly(v) if c.value_norm else v
+
+    def _normalize_plainly(self, x: jax.Array) -> jax.Array:
+        return normalize_mean_square(x, self.config.eps).astype(x.dtype)
 
     def _clip(self, x: jax.Array) -> jax.Array:
         limit = self.config.qkv_clip

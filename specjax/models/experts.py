@@ -99,6 +99,7 @@ class Mixture:
     clamp: ClampedGate | None = None  # in place of the activation
     gated: bool = True  # the experts are gated networks
     capacity: int = 0  # tokens of a text per expert, of which later ones skip it; 0: all
+    weighted_inputs: bool = False  # weights scale what experts read, not what they make (Llama 4)
     jitter: float | None = None  # of `weigh_in_turn`, in place of scores; None: weights are scores
 
     def __post_init__(self) -> None:
@@ -139,7 +140,8 @@ class Router(nn.Module):
         if mixture.jitter is not None:
             return weigh_in_turn(logits, mixture.chosen, mixture.jitter)
         scores = SCORINGS[mixture.scoring](logits)
-        ranked = scores
+        # Sigmoids of large logits are equal.
+        ranked = logits if mixture.weighted_inputs else scores
         if mixture.corrected:
             init = nn.initializers.zeros
             ranked += self.param("correction", init, (mixture.experts,), jnp.float32)
@@ -223,7 +225,7 @@ class Experts(nn.Module):
         mix = gather_experts if chosen.size <= FEW * mixture.experts else scan_experts
         plain = gate_by(self.activation) if mixture.gated else ACTIVATIONS[self.activation]
         join = mixture.clamp or plain
-        mixed = mix(tokens, weights, chosen, matrices, join, biases)
+        mixed = mix(tokens, weights, chosen, matrices, join, biases, mixture.weighted_inputs)
         if mixture.shared:
             shared = SharedExpert(mixture, self.activation, self.dtype, name="shared")
             mixed = mixed + shared(tokens)
@@ -253,21 +255,23 @@ def gather_experts(
     matrices: Matrices,
     join: Join,
     biases: Biases = (),
+    weighted_inputs: bool = False,
 ) -> jax.Array:
     """Sums outputs [N, D] float32 of the experts `chosen` [N, k] on x [N, D].
 
-    The matrices of each token's experts are gathered.
+    The matrices of each token's experts are gathered. `weights` [N, k] scale outputs or inputs.
     """
     picked, added = jax.tree.map(lambda leaf: leaf[chosen], (matrices, biases))
+    read = x[:, None] * weights[..., None].astype(x.dtype) if weighted_inputs else x
     made = _run_network(
-        x,
+        read,
         tuple(dequantize(x, matrix) for matrix in picked),
         join,
         added,
-        functools.partial(jnp.einsum, "nd,nkdf->nkf"),
+        functools.partial(jnp.einsum, "nkd,nkdf->nkf" if weighted_inputs else "nd,nkdf->nkf"),
         functools.partial(jnp.einsum, "nkf,nkfd->nkd"),
     )
-    return jnp.sum(made * weights[..., None], axis=1)
+    return jnp.sum(made if weighted_inputs else made * weights[..., None], axis=1)
 
 
 def scan_experts(
@@ -277,6 +281,7 @@ def scan_experts(
     matrices: Matrices,
     join: Join,
     biases: Biases = (),
+    weighted_inputs: bool = False,
 ) -> jax.Array:
     """Computes `gather_experts` by running every expert on all tokens, weighted."""
     rows = jnp.arange(len(x))[:, None]
@@ -284,8 +289,9 @@ def scan_experts(
 
     def add(total: jax.Array, expert: tuple[Matrices, Biases, jax.Array]) -> tuple[jax.Array, None]:
         own, added, share = expert
-        made = _run_network(x, own, join, added, multiply, multiply)
-        return total + made * share[:, None], None
+        read = x * share[:, None].astype(x.dtype) if weighted_inputs else x
+        made = _run_network(read, own, join, added, multiply, multiply)
+        return total + (made if weighted_inputs else made * share[:, None]), None
 
     nothing = jnp.zeros(x.shape, jnp.float32)
     return jax.lax.scan(add, nothing, (matrices, biases, shares.T))[0]

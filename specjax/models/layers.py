@@ -313,28 +313,41 @@ def make_tree_mask(
     start: Int[Array, " B"],
     slots: Int[Array, " C"] | Int[Array, "B C"],
     window: int = 0,
+    chunked: bool = False,
 ) -> Float32[Array, "B 1 T C"]:
-    """Builds the additive mask [B, 1, T, C] of a tree; windows count positions."""
+    """Builds the additive mask [B, 1, T, C] of a tree; windows and chunks count positions."""
     at, visible = locate_tree_slots(tree, start, slots)
     if window:
         fed = tree[0][:, -tree[1].shape[1] :]
-        visible &= fed[..., None] - at[:, None] < window
+        visible &= ~is_before_window(fed[..., None], at[:, None], window, chunked)
     return jnp.where(visible, 0.0, MASKED).astype(jnp.float32)[:, None]
 
 
 def make_causal_mask(
-    position: Int[Array, "B T"], slots: Int[Array, " C"] | Int[Array, "B C"], window: int = 0
+    position: Int[Array, "B T"],
+    slots: Int[Array, " C"] | Int[Array, "B C"],
+    window: int = 0,
+    chunked: bool = False,
 ) -> Float32[Array, "B 1 T C"]:
     """Builds the additive mask [B, 1, T, C] of keys after each query's `position` [B, T].
 
-    Keys are at `slots`, [C] or [B, C]. A `window` also masks keys `window` or more positions before
-    the query.
+    Keys are at `slots`, [C] or [B, C]. Those before a `window` are masked too
+    (`is_before_window`).
     """
-    distance = position[..., None] - slots[..., None, :]
-    hidden = distance < 0
+    query, key = position[..., None], slots[..., None, :]
+    hidden = key > query
     if window:
-        hidden |= distance >= window
+        hidden |= is_before_window(query, key, window, chunked)
     return jnp.where(hidden, MASKED, 0.0).astype(jnp.float32)[:, None]
+
+
+def is_before_window(query: jax.Array, key: jax.Array, window: int, chunked: bool) -> jax.Array:
+    """Returns whether positions of keys are before the window of queries' positions.
+
+    That begins `window` - 1 positions before the query, or if `chunked` at the last multiple of
+    `window` (Llama 4).
+    """
+    return key < query - query % window if chunked else query - key >= window
 
 
 def make_key_mask(length: Int[Array, " B"], size: int) -> Float32[Array, "B 1 1 {size}"]:

@@ -132,9 +132,12 @@ class Temperature:
 
     scale: float
     span: int  # positions
+    first: int = 0  # number of the first position
+    unrotated: bool = False  # only in layers that do not rotate
 
     def compute_factor(self, position: Int[Array, " ..."]) -> Float32[Array, " ..."]:
         """Computes the factor of queries at each position."""
+        position = position + self.first if self.first else position
         spans = jnp.floor(position.astype(jnp.float32) / self.span)
         return 1.0 + self.scale * jnp.log1p(spans)
 

@@ -1,4 +1,7 @@
-"""Attention masks over plain and ring-buffer caches, with optional sliding windows."""
+"""Attention masks over plain and ring-buffer caches, with optional windows.
+
+A window slides with the query, or is its chunk: then it begins at a multiple of its size.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,12 @@ def make_layer_masks(
 
 
 def make_step_mask(
-    own: KeysValues, window: int, start: jax.Array, fed: int, tree: Tree | None
+    own: KeysValues,
+    window: int,
+    start: jax.Array,
+    fed: int,
+    tree: Tree | None,
+    chunked: bool = False,
 ) -> AnyBias:
     """Builds the mask of `fed` tokens at slots from `start` [B], written to the cache `own`.
 
@@ -44,21 +52,27 @@ def make_step_mask(
         _check_room(own, window, fed if tree is None else tree[0].shape[1])
     slots = get_held_slots(own, start + fed)
     if tree is not None:
-        return make_tree_bias(make_tree_mask(tree, start, slots, window), start)
-    bias = CausalBias(start, window, slots if ring else None)
+        return make_tree_bias(make_tree_mask(tree, start, slots, window, chunked), start)
+    bias = CausalBias(start, window, slots if ring else None, chunked)
     # A ring's slots are not in order, so no range of them can be skipped.
     return make_call_bias(bias, start, fed, own[0].shape[2], 0 if ring else window)
 
 
 def make_chunk_mask(
-    own: KeysValues, window: int, start: jax.Array, fed: int, length: jax.Array
+    own: KeysValues,
+    window: int,
+    start: jax.Array,
+    fed: int,
+    length: jax.Array,
+    chunked: bool = False,
 ) -> AnyBias:
     """Builds the mask of a chunk of `fed` prompt tokens over the keys of `caches.read_on`."""
     if not isinstance(own, Ring):
-        return make_cache_bias(CausalBias(start, window), start, fed, window)
+        bias = CausalBias(start, window, chunked=chunked)
+        return make_cache_bias(bias, start, fed, window)
     part = start[:, None] + jnp.arange(fed)
     slots = jnp.concatenate([part, get_held_slots(own, jnp.minimum(start, length))], axis=1)
-    return make_cache_bias(CausalBias(start, window, slots), start, fed)
+    return make_cache_bias(CausalBias(start, window, slots, chunked), start, fed)
 
 
 def _check_room(own: Ring, window: int, fed: int) -> None:

@@ -159,6 +159,11 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "num_experts_per_tok": 2, "moe_intermediate_size": 12,
         "shared_expert_intermediate_size": 20,
     }),
+    "llama4_text": ("llama4_text", {
+        **LLAMA, "intermediate_size": 16, "intermediate_size_mlp": 40, "num_hidden_layers": 3,
+        "num_local_experts": 5, "moe_layers": [0, 2], "no_rope_layers": [1, 0, 1],
+        "attention_chunk_size": 7, "floor_scale": 4, "attn_scale": 0.8,
+    }),
     "granitemoehybrid": ("granitemoehybrid", {
         **LLAMA, **GRANITE, **MAMBA, "intermediate_size": 16, "num_local_experts": 5,
         "shared_intermediate_size": 20, "num_hidden_layers": 3,

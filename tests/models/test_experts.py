@@ -175,6 +175,23 @@ def test_a_token_does_not_depend_on_those_beside_it(drawn, way: Callable) -> Non
     assert np.abs(first[1:] - other[1:]).min() > 0
 
 
+@pytest.mark.parametrize("tokens", [2, TOKENS])
+def test_experts_read_states_scaled_by_sigmoids_of_their_logits(drawn, tokens: int) -> None:
+    """In either way. Of logits whose sigmoids are equal the larger one selects."""
+    params, x = drawn
+    params = params | {"router": {"logits": {"kernel": jnp.eye(WIDTH, MIXTURE.experts) * 60}}}
+    mixture = dataclasses.replace(
+        MIXTURE, chosen=1, normalized=False, scoring="sigmoid", weighted_inputs=True
+    )
+    x = jnp.abs(x[:, :tokens]).at[0, 0].set(jnp.array([1.0, 3.0, 2.0, 0.0]))
+    found = Experts(mixture, "silu").apply({"params": params}, x)
+    for state, made in zip(x[0], found[0], strict=True):
+        expert = int(jnp.argmax(state))
+        read = state * jax.nn.sigmoid(60 * state[expert])
+        inner = jax.nn.silu(read @ params["gates"][expert]) * (read @ params["ups"][expert])
+        np.testing.assert_allclose(made, inner @ params["downs"][expert], atol=1e-5)
+
+
 def test_each_expert_is_weighed_against_near_ones_that_are_left() -> None:
     """4.5 against 4 and 3.5, then 4 against 3.5; 1 is smaller than either by more than half."""
     logits = jnp.array([[4.0, 1.0, 3.5, 4.5], [-3.0, -1.0, -2.0, -9.0]])

@@ -68,6 +68,14 @@ MODELS = {
             temperature=Temperature(0.5, 4), residual_scale=0.7,
         )
     ),
+    "chunked": Causal(
+        dataclasses.replace(
+            CAUSAL, rope=Rope(8), ropes=(Rope(8, interleaved=True), None), windows=(4, 0),
+            chunked_windows=True, rotated_norm=True,
+            mixtures=(Mixture(4, 1, 8, False, 6, scoring="sigmoid", weighted_inputs=True), None),
+            temperature=Temperature(0.5, 4, first=1, unrotated=True),
+        )
+    ),
     "shared": Causal(
         dataclasses.replace(
             CAUSAL, rope=Rope(8), num_layers=5, windows=(6, 0, 3, 0, 3), shared_caches=(1, 2),
@@ -196,7 +204,7 @@ def teach(name: str, params: Any, tokens: jax.Array) -> jax.Array:
         "sliding",
         *(
             pytest.param(n, marks=pytest.mark.slow)
-            for n in ("learned", "capped", "unlike", "shared", "t5")
+            for n in ("learned", "capped", "unlike", "chunked", "shared", "t5")
         ),
         *GEMMAS,
     ],
@@ -223,7 +231,7 @@ def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
     "name",
     [
         "sliding",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("unlike", "shared", "t5")),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("unlike", "chunked", "shared", "t5")),
         *GEMMAS,
     ],
 )

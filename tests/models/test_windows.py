@@ -15,6 +15,7 @@ from long_texts import sizes
 from specjax.models.base import Cache
 from specjax.models.caches import NEVER, Ring, get_held_slots
 from specjax.models.causal import Causal, CausalConfig
+from specjax.models.layers import make_causal_mask, make_tree_mask
 from specjax.models.positions import Rope
 
 V, WINDOW, AHEAD, CAPACITY = 12, 5, 4, 48
@@ -25,6 +26,10 @@ CONFIG = CausalConfig(
     max_positions=64, rope=Rope(8), windows=(WINDOW, 0, 3),
 )  # fmt: skip
 MODEL = Causal(CONFIG)
+CHUNKED = Causal(dataclasses.replace(CONFIG, chunked_windows=True))
+BOTH = pytest.mark.parametrize(
+    "model", [MODEL, pytest.param(CHUNKED, marks=pytest.mark.slow)], ids=["sliding", "chunked"]
+)
 LENGTHS = (13, 1, 6, 9)
 BLOCKS = {"WHOLE_SCORES": 24, "LONG_CACHE": 4, "KEYS": 3}
 """Under these a ring of some slots is a long cache, attended to in blocks."""
@@ -39,9 +44,11 @@ def texts(size: int, seed: int = 0) -> jax.Array:
     return jax.random.randint(jax.random.key(seed), (len(LENGTHS), size), 2, V)
 
 
-def started(ahead: int | None, size: int = max(LENGTHS)) -> tuple[Cache, Any]:
+def started(
+    ahead: int | None, size: int = max(LENGTHS), model: Causal = MODEL
+) -> tuple[Cache, Any]:
     """Prompts of all `LENGTHS`, shorter and longer than the windows."""
-    start = functools.partial(MODEL.start, capacity=CAPACITY, features=(1, 3), ahead=ahead)
+    start = functools.partial(model.start, capacity=CAPACITY, features=(1, 3), ahead=ahead)
     return jax.jit(start)(params(), texts(size), jnp.array(LENGTHS))
 
 
@@ -52,13 +59,13 @@ def close(found: Any, expected: Any) -> None:
     jax.tree.map(one, found, expected)
 
 
-def walk(ring: Cache, plain: Cache, rounds: int) -> None:
+def walk(ring: Cache, plain: Cache, rounds: int, model: Causal = MODEL) -> None:
     """Feeds tokens of which rows keep some, as far ahead as may be; all logits must agree.
 
     Each round is two calls, so that the second begins behind what the first has left: of one
     token and of as many as may be, in turn.
     """
-    extend, rng = jax.jit(MODEL.extend), np.random.default_rng(0)
+    extend, rng = jax.jit(model.extend), np.random.default_rng(0)
     for number in range(rounds):
         tokens, before = texts(AHEAD + 1, number), ring.length
         first = (1, AHEAD)[number % 2]
@@ -84,31 +91,57 @@ def test_a_cache_is_plain_where_a_ring_is_not_smaller_or_not_known_to_do(ahead: 
     assert type(own[0]) is tuple and own[0][0].shape[2] == CAPACITY
 
 
-def test_rejected_tokens_leave_a_ring_as_they_leave_a_plain_cache() -> None:
+@BOTH
+def test_rejected_tokens_leave_a_ring_as_they_leave_a_plain_cache(model: Causal) -> None:
     """Rows are at different places and go round their rings several times."""
-    ring, plain = started(AHEAD)[0], started(None)[0]
-    walk(ring, plain, 12)
+    ring, plain = started(AHEAD, model=model)[0], started(None, model=model)[0]
+    walk(ring, plain, 12, model)
 
 
 @pytest.mark.slow
-def test_long_rings_in_blocks_give_the_same() -> None:
+@BOTH
+def test_long_rings_in_blocks_give_the_same(model: Causal) -> None:
     with sizes(**BLOCKS):
-        walk(started(AHEAD)[0], started(None)[0], 4)
+        walk(started(AHEAD, model=model)[0], started(None, model=model)[0], 4, model)
+
+
+@pytest.mark.parametrize("slots", [[0, 1, 2, 3, 4, 5], [4, 5, 2, 3, 0, 1]])
+def test_a_token_attends_to_the_earlier_ones_of_its_chunk(slots: list[int]) -> None:
+    """Or of its window, if that slides; the last are a tree's: 4, and 5 twice after it."""
+    at = np.array(slots)
+    seen = {
+        True: ["0", "01", "012", "3", "34", "345"],
+        False: ["0", "01", "012", "123", "234", "345"],
+    }
+    position, held = jnp.arange(6)[None], jnp.array([slots])
+    tree = jnp.array([[4, 5, 5]]), jnp.array([[[1, 0, 0], [1, 1, 0], [1, 0, 1]]], bool)
+    for chunked, rows in seen.items():
+        mask = make_causal_mask(position, held, 3, chunked)[0, 0]
+        for row, keys in zip(mask, rows, strict=True):
+            assert "".join(map(str, sorted(at[np.asarray(row) == 0]))) == keys
+        mask = make_tree_mask(tree, jnp.array([4]), jnp.arange(7)[None], 3, chunked)[0, 0]
+        found = [np.flatnonzero(np.asarray(row) == 0).tolist() for row in mask]
+        assert found == (
+            [[3, 4], [3, 4, 5], [3, 4, 6]] if chunked else [[2, 3, 4], [3, 4, 5], [3, 4, 6]]
+        )
 
 
 @pytest.mark.parametrize(
     ("chunk", "size"),
     [(4, 13), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((4, 15), (8, 16)))],
 )
-def test_chunks_of_prompts_fill_a_ring_with_its_rows_own_tokens(chunk: int, size: int) -> None:
+@BOTH
+def test_chunks_of_prompts_fill_a_ring_with_its_rows_own_tokens(
+    model: Causal, chunk: int, size: int
+) -> None:
     """Chunks smaller and larger than a ring, padding in the last, rows that end before it."""
     with sizes(WHOLE_PROMPT=6, CHUNK=chunk, KEYS=5):
-        ring, found = started(AHEAD, size)
-        plain, expected = started(None, size)
+        ring, found = started(AHEAD, size, model)
+        plain, expected = started(None, size, model)
         close(found.embedding, expected.embedding)
         inside = (np.arange(size) < np.array(LENGTHS)[:, None])[..., None]
         close([x * inside for x in found.features], [x * inside for x in expected.features])
-        walk(ring, plain, 3)
+        walk(ring, plain, 3, model)
 
 
 def test_what_a_ring_holds_follows_from_what_was_fed() -> None:
@@ -117,10 +150,11 @@ def test_what_a_ring_holds_follows_from_what_was_fed() -> None:
     np.testing.assert_array_equal(found, [[NEVER] * 4, [0, 1, 2, NEVER], [8, 9, 6, 7]])
 
 
-def test_a_tree_on_a_ring_is_kept_as_on_a_plain_cache() -> None:
+@BOTH
+def test_a_tree_on_a_ring_is_kept_as_on_a_plain_cache(model: Causal) -> None:
     """Three times: two children of a node and a child of one of them; the longer path stays."""
-    extend, keep = jax.jit(MODEL.extend), jax.jit(MODEL.keep)
-    ring, plain = started(AHEAD)[0], started(None)[0]
+    extend, keep = jax.jit(model.extend), jax.jit(model.keep)
+    ring, plain = started(AHEAD, model=model)[0], started(None, model=model)[0]
     seen = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
     visible = jnp.broadcast_to(jnp.array(seen, bool), (len(LENGTHS), 4, 4))
     path = jnp.broadcast_to(jnp.array([0, 2, 3, 0]), (len(LENGTHS), 4))

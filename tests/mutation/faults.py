@@ -371,15 +371,15 @@ FAULTS = (
     Fault(
         "causal mask lets the next token through",
         "models/layers.py",
-        "    hidden = distance < 0\n",
-        "    hidden = distance < -1\n",
+        "    hidden = key > query\n",
+        "    hidden = key > query + 1\n",
         MODELS,
     ),
     Fault(
         "sliding window one key too wide",
         "models/layers.py",
-        "        hidden |= distance >= window\n",
-        "        hidden |= distance > window\n",
+        "else query - key >= window",
+        "else query - key > window",
         MODELS,
     ),
     Fault(
@@ -1077,6 +1077,27 @@ FAULTS = (
         "left = left.at[rows, expert].set(-jnp.inf)",
         "left = logits",
         "tests/models/test_experts.py -k weighed",
+    ),
+    Fault(
+        "sigmoids select experts, which are equal for large logits",
+        "models/experts.py",
+        "ranked = logits if mixture.weighted_inputs else scores",
+        "ranked = scores",
+        "tests/models/test_experts.py -k read",
+    ),
+    Fault(
+        "a chunk slides",
+        "models/layers.py",
+        "key < query - query % window if chunked",
+        "query - key >= window if chunked",
+        "tests/models/test_windows.py -k earlier",
+    ),
+    Fault(
+        "attention sharpens in layers that rotate too",
+        "models/causal.py",
+        "temperature.unrotated and one is not None",
+        "temperature.unrotated and one is None",
+        "tests/models/test_causal_golden.py -k llama4",
     ),
     Fault(
         "a call reads the experts of one token",

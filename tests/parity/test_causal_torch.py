@@ -106,6 +106,12 @@ PROPORTIONAL = {
 }  # fmt: skip
 FALCON = {k: v for k, v in NEOX.items() if k != "intermediate_size"}
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+CHUNKS = ["chunked_attention", "full_attention", "chunked_attention"]
+LLAMA4 = WIDE | {
+    "intermediate_size": 40, "intermediate_size_mlp": 60, "num_local_experts": 5,
+    "interleave_moe_layer_step": 2, "no_rope_layers": [1, 0, 1], "attention_chunk_size": 12,
+    "floor_scale": 7, "attn_scale": 0.5,
+}  # fmt: skip
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -247,6 +253,19 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         | DELTA
         | {"full_attention_interval": 2, "shared_expert_intermediate_size": 20}
         | {"rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.6}},
+    ),
+    "llama4": ("llama4_text", LLAMA4),
+    "llama4_dense": (
+        "llama4_text",
+        LLAMA4
+        | {"moe_layers": [], "rope_parameters": STRETCHED, "use_qk_norm": False}
+        | {"layer_types": CHUNKS[::-1], "attn_temperature_tuning": False, "attention_bias": True},
+    ),
+    "llama4_two_experts": (
+        "llama4_text",
+        LLAMA4
+        | {"moe_layers": None, "interleave_moe_layer_step": 1, "num_experts_per_tok": 2}
+        | {"attention_chunk_size": None, "tie_word_embeddings": True, "rope_parameters": YARN},
     ),
     "granitemoehybrid": (
         "granitemoehybrid",

@@ -74,6 +74,13 @@ SHAPES: dict[str, dict[str, Any]] = {
         "vision_config": QWEN_EYES | {"num_position_embeddings": 4},
         "tie_word_embeddings": True,
     },
+    "llama4": {
+        "text_config": HEADED
+        | {"intermediate_size_mlp": 20, "num_local_experts": 4, "interleave_moe_layer_step": 2}
+        | {"no_rope_layers": [1, 0], "attention_chunk_size": 7, "floor_scale": 5},
+        "vision_config": EYES
+        | {"vision_output_dim": 16, "projector_input_dim": 16, "projector_output_dim": 16},
+    },
     "mistral3": {
         "text_config": HEADED | {"model_type": "mistral", "sliding_window": 7},
         "vision_config": EYES | {"model_type": "pixtral", "head_dim": 8},
@@ -107,6 +114,8 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     GOLDEN["randomize"](theirs, torch.Generator().manual_seed(5))
     folder = tmp_path_factory.mktemp(request.param)
     theirs.save_pretrained(folder)
+    if kind == "llama4":  # whose whole fails without images in transformers 5.24
+        theirs = theirs.language_model
     return theirs, load(folder), folder
 
 

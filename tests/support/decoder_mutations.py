@@ -237,6 +237,34 @@ PHIMOE: list[Mutation] = [
     *each("rope_scaling", SCALED, SCALED | {"rope_type": "yarn"}, rope_parameters=GONE),
     *each("original_max_position_embeddings", 32),
 ]
+CHUNKS = ["chunked_attention", FULL]
+LLAMA4: list[Mutation] = [
+    *COMMON,
+    *RMS,
+    *each("rope_scaling", {"type": "linear", "factor": 3.0}, rope_parameters=GONE),
+    *each("rope_parameters", YARN, LINEAR, GONE, None),
+    *each("partial_rotary_factor", 0.5),
+    *each("attention_bias", True, None),
+    *each("intermediate_size", 12, 0, GONE),
+    *each("intermediate_size_mlp", 12, 0, GONE),
+    *each("num_local_experts", 2, 0, None, GONE),
+    *each("num_experts_per_tok", 2, 4, 5, 0, None, GONE),
+    *each("moe_layers", [0], [0, 1], [], [7, -1], None, "0", [0.5], 1, GONE),
+    *each("interleave_moe_layer_step", 1, 2, 3, 0, -1, moe_layers=GONE),
+    *each("use_qk_norm", False, None, GONE),
+    *each("no_rope_layers", [0, 1], [0, 0], [1, 1, 0], [1], [], None, GONE, "01", [2, 1]),
+    *each("no_rope_layers", [0, 1], [1, 1], layer_types=GONE),
+    *each("no_rope_layer_interval", 1, 2, 0, no_rope_layers=GONE, layer_types=GONE),
+    *each("layer_types", CHUNKS[::-1], CHUNKS[:1] * 2, CHUNKS[1:], SLIDING, None, GONE, "x"),
+    *each("attention_chunk_size", 3, 2, 0, -1, None, GONE, "6"),
+    *each("attention_chunk_size", None, layer_types=GONE),
+    *each("sliding_window", 3),
+    *each("attn_temperature_tuning", False, None, GONE),
+    *each("floor_scale", 1, 5, 0, None, GONE),
+    *each("attn_scale", 0.1, 0.0, -0.5, None, "1", GONE),
+    *each("output_router_logits", True),
+    *each("router_jitter_noise", 0.5),
+]
 GLM: list[Mutation] = [
     *PARTLY,
     *UNWINDOWED,
@@ -421,6 +449,14 @@ DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         | {"num_local_experts": 4, "attention_bias": True, "lm_head_bias": True}
         | {"sliding_window": 6, "rope_parameters": SCALED},
         PHIMOE,
+    ),
+    "llama4": (
+        "llama4_text",
+        HEADED
+        | {"intermediate_size_mlp": 20, "num_local_experts": 4, "moe_layers": [1]}
+        | {"no_rope_layers": [1, 0], "layer_types": CHUNKS, "attention_chunk_size": 6}
+        | {"floor_scale": 3, "attn_scale": 0.8},
+        LLAMA4,
     ),
     "glm": ("glm", HEADED, GLM),
     "glm4": ("glm4", HEADED, GLM),

@@ -27,7 +27,7 @@ COUNTS = {
     "longt5": 6, "gemma4_small": 4,
     "granitemoehybrid": 4, "bamba": 4, "granitemoe": 3, "granitemoeshared": 3,
     "switch_transformers": 5, "led": 5, "pegasus_x": 4,
-    "qwen3_5_moe_text": 4, "recurrent_gemma": 4, "phimoe": 4,
+    "qwen3_5_moe_text": 4, "recurrent_gemma": 4, "phimoe": 4, "llama4_text": 6,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -616,6 +616,28 @@ def _mixtral(draw: _Choice) -> dict[str, Any]:
     return _mixed(draw, "num_local_experts") | own
 
 
+def _llama4(draw: _Choice) -> dict[str, Any]:
+    """Chunks that prompts exceed, perhaps in layers that do not rotate; experts in some layers."""
+    shape = _llama(draw)
+    del shape["mlp_bias"]
+    layers, experts = shape["num_hidden_layers"], draw.of(1, 3, 6)
+    kinds = "chunked_attention", "full_attention"
+    return shape | {
+        "intermediate_size_mlp": draw.of(5, 16, 31),
+        "num_local_experts": experts,
+        "num_experts_per_tok": min(experts, draw.of(1, 1, 2)),
+        "moe_layers": draw.of(None, [draw.of(*range(layers))], []),
+        "interleave_moe_layer_step": draw.of(1, 2),
+        "use_qk_norm": draw.of(True, True, False),
+        "no_rope_layers": [draw.of(0, 1) for _ in range(layers)],
+        "layer_types": draw.of(None, None, [draw.of(*kinds) for _ in range(layers)]),
+        "attention_chunk_size": draw.of(1, 3, 8, 17),
+        "attn_temperature_tuning": draw.of(True, True, False),
+        "floor_scale": draw.of(1, 4, 20),
+        "attn_scale": draw.of(0.1, 0.7),
+    }
+
+
 def _phimoe(draw: _Choice) -> dict[str, Any]:
     """Texts outgrow the first length, after which the short factors still count."""
     shape, scale = _mixtral(draw), draw.of(0.7, 1.3)
@@ -865,5 +887,5 @@ _MAKERS = {
     "granitemoehybrid": _granite_hybrid, "bamba": _bamba,
     "granitemoe": _granite_moe, "granitemoeshared": _granite_shared,
     "qwen3_5_moe_text": _qwen3_5_moe, "recurrent_gemma": _recurrent_gemma,
-    "phimoe": _phimoe,
+    "phimoe": _phimoe, "llama4_text": _llama4,
 }  # fmt: skip

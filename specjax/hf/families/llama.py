@@ -81,10 +81,10 @@ class SmolLM3(Decoder[CausalConfig]):
     windows = "mixed"
 
     def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
-        return [window is not None and not rotates for rotates in _list_rotations(fields)]
+        return [window is not None and not rotates for rotates in list_rotations(fields)]
 
     def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-        attributes, rotated = super().from_fields(fields, hf), _list_rotations(fields)
+        attributes, rotated = super().from_fields(fields, hf), list_rotations(fields)
         if not all(rotated):
             attributes["ropes"] = tuple(attributes["rope"] if one else None for one in rotated)
         return attributes
@@ -153,7 +153,7 @@ class Cwm(Decoder[CausalConfig]):
         return fields | {"rope_scaling": fields["rope_scaling"] or {"rope_type": "default"}}
 
 
-def _list_rotations(fields: Mapping[str, Any]) -> list[bool]:
+def list_rotations(fields: Mapping[str, Any]) -> list[bool]:
     """Whether each layer rotates; despite its name `no_rope_layers` has a 1 for rotation.
 
     Without that list every `no_rope_layer_interval`-th layer does not rotate.

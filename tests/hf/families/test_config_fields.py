@@ -554,6 +554,7 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
         "granitemoe",
         "granitemoehybrid",
         "granitemoeshared",
+        "llama4_text",
         "marian_two",
         "ministral",
         "ministral3",
