@@ -16,12 +16,13 @@ from specjax.contracts.env import Models
 from specjax.data.batching import Batch, Prompt, make_batch, pad_ids
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
-from specjax.models.info import Frames, Input, Patches
+from specjax.models.info import Frames, Input, Patches, Samples, has_one_size
 from specjax.runtime.errors import UserError
 
 KINDS = {
     type(None): "texts or token ids",
     Frames: "audio files or waveforms",
+    Samples: "audio files or waveforms",
     Patches: "image files or pixels",
 }
 """Prompts by the type of a target's input."""
@@ -127,6 +128,11 @@ class Prompts:
     def input(self) -> Input | None:
         """The shape of audio or image prompts; None: prompts are tokens."""
         return self._target.info.input
+
+    @property
+    def has_one_size(self) -> bool:
+        """Whether all prompts are as long."""
+        return has_one_size(self.input)
 
     @property
     def pad(self) -> int:
@@ -243,7 +249,7 @@ class Prompts:
         With `bucket` 0 that is as wide as the longest of them. Of prompts with more than `own_most`
         tokens in a model's own vocabulary, that model gets the end.
         """
-        bucket = self.bucket or 1
+        bucket = 1 if self.has_one_size else self.bucket or 1
         made = make_batch(
             ids,
             size,

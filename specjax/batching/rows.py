@@ -81,7 +81,7 @@ class RowMaker:
             rows=len(entries),
         )
         longest = int(batch.length.max())
-        if self.prompts.input is None:
+        if not self.prompts.has_one_size:
             batch = widen(batch, self.width, dict.fromkeys(batch.own, own_most), self.prompts.pad)
         keys = make_keys([entry.seed for entry in entries] + empty, batch.index)
         rows = Rows(*self.arguments(batch, keys))
@@ -102,8 +102,8 @@ class RowMaker:
 def list_bounds(prompts: Prompts, width: int, shortest: int, longest: int) -> list[int | None]:
     """The bounds below W that groups of prompts of these lengths are read with; None is W."""
     halves = (width / 2**halving for halving in range(HALVINGS, 0, -1))
-    bounds = [round_up(half, prompts.bucket or 1) for half in halves]
-    known = [] if prompts.input else [bound for bound in dict.fromkeys(bounds) if bound < width]
+    bounds = dict.fromkeys(round_up(half, prompts.bucket or 1) for half in halves)
+    known = [] if prompts.has_one_size else [bound for bound in bounds if bound < width]
     fitting = [bound for bound in known if bound >= shortest]
     enough = next((n for n, bound in enumerate(fitting) if bound >= longest), None)
     return [*fitting, None] if enough is None else list(fitting[: enough + 1])
@@ -119,6 +119,8 @@ def find_width(prompts: Prompts, ids: Sequence[Prompt] | None = None) -> int:
     bucket = prompts.bucket or 1
     if ids is not None:
         return round_up(max(map(len, ids)), bucket)
+    if prompts.input and not prompts.has_one_size:
+        return round_up(prompts.input.count, bucket)
     longest = prompts.max_prompt_tokens
     for name, model in prompts.models.items():
         most = prompt_positions(model, prompts.decoder.max_new_tokens)

@@ -35,10 +35,10 @@ Prompt = list[int] | np.ndarray
 def make_batch(
     prompts: Sequence[Prompt], size: int, *, first: int, pad: int, bucket: int, limit: int
 ) -> Batch:
-    """Pads ids to [size, P] with P a multiple of `bucket`; audio input has one length."""
+    """Pads ids, or audio or images, to [size, P, ...] with P a multiple of `bucket`."""
     rows = len(prompts)
     if _is_audio(prompts):
-        tokens, length = stack_audio(prompts, size)
+        tokens, length = stack_audio(prompts, size, bucket)
     else:
         tokens, length = pad_ids(prompts, size, pad, bucket)
     real = np.arange(size) < rows
@@ -56,12 +56,19 @@ def _is_audio(prompts: Sequence[Prompt]) -> TypeGuard[Sequence[np.ndarray]]:
     return isinstance(prompts[0], np.ndarray)
 
 
-def stack_audio(audio: Sequence[np.ndarray], size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows [P, M] as [size, P, M] float32, and their length [size]; a missing row is silence."""
-    shape = audio[0].shape
-    frames = np.zeros((size, *shape), np.float32)
-    frames[: len(audio)] = audio
-    return frames, np.full(size, shape[0], np.int32)
+def stack_audio(
+    audio: Sequence[np.ndarray], size: int, bucket: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows [P, M] as [size, P', M] float32 with P' a multiple of `bucket`, and their length [size].
+
+    A missing row is silence, as long as the longest.
+    """
+    longest = max(len(row) for row in audio)
+    frames = np.zeros((size, -(-longest // bucket) * bucket, audio[0].shape[1]), np.float32)
+    length = np.full(size, longest, np.int32)
+    for slot, row in enumerate(audio):
+        frames[slot, : len(row)], length[slot] = row, len(row)
+    return frames, length
 
 
 def pad_ids(
@@ -99,7 +106,7 @@ def widen(batch: Batch, width: int, own: Mapping[str, int], pad: int) -> Batch:
     """The batch padded to prompts of `width` tokens, those in other vocabularies to `own`."""
     return dataclasses.replace(
         batch,
-        tokens=_widen(batch.tokens, width, pad),
+        tokens=_widen(batch.tokens, width, 0 if batch.tokens.ndim == 3 else pad),
         own={
             name: (_widen(tokens, own[name], 0), length)
             for name, (tokens, length) in batch.own.items()

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from specjax.models.attention import AnyBias, LengthBias, Source, attention, make_text_bias
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import KeysValues, make_empty_cache, update_cache
-from specjax.models.info import ModelInfo
+from specjax.models.info import ModelInfo, has_one_size
 from specjax.models.layers import (
     Tree,
     apply,
@@ -162,8 +162,12 @@ class EncoderDecoderModule(nn.Module):
     config: Any
 
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Computes final encoder states [B, S, D] of source [B, S]."""
+        """Computes final encoder states [B, S, D] of prompts [B, P] of `length` [B]."""
         raise NotImplementedError
+
+    def count_states(self, length: jax.Array) -> jax.Array:
+        """Returns the number of encoder states [B] of prompts of `length` [B]."""
+        return length
 
     def enter(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
         """Embeds decoder tokens [B, T] at `position` [B, T] or [1, T] into states [B, T, D]."""
@@ -284,8 +288,8 @@ class EncoderDecoderModule(nn.Module):
     ) -> tuple[jax.Array, ...]:
         """Computes teacher-forced states [B, T, D] after each decoder layer of `exits`."""
         encoded = self.encode(source, source_length, deterministic)
-        size = target.shape[1]
-        cross_bias = make_text_bias(LengthBias(source_length), size, encoded.shape[1])
+        size, length = target.shape[1], self.count_states(source_length)
+        cross_bias = make_text_bias(LengthBias(length), size, encoded.shape[1])
         position = jnp.arange(size)[None]
         angles, biases = self.compute_decoder_angles(position), self.make_target_biases(size)
 
@@ -344,12 +348,8 @@ class EncoderDecoder(LinenModel):
         """Initializes float32 parameters."""
         return init_params(self.module, key, (1, 1), (1,), (1, 1))
 
-    def count_states(self, length: jax.Array) -> jax.Array:
-        """Returns the number of encoder states [B] of prompts of `length` [B]."""
-        return length
-
     def select_inputs(self, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
-        return batch["prompt"], self.count_states(batch["prompt_length"]), batch["inputs"]
+        return batch["prompt"], batch["prompt_length"], batch["inputs"]
 
     @property
     def decoder_shape(self) -> Any:
@@ -382,14 +382,14 @@ class EncoderDecoder(LinenModel):
         longest: int | None = None,
         encoded: jax.Array | None = None,
     ) -> tuple[Cache, PromptReading]:
-        if self.info.input is not None:
-            longest = None  # audio and images have one size
-        states, length = encoded, self.count_states(prompt_length)
+        if has_one_size(self.info.input):
+            longest = None
+        module, states = self.module, encoded
         if states is None:
-            states = apply(self.module, "encode", params, prompt[:, :longest], length)
+            states = apply(module, "encode", params, prompt[:, :longest], prompt_length)
         if longest is not None:
-            states = pad_positions(states, prompt.shape[1])
-        given = params, states, length
+            states = pad_positions(states, module.count_states(prompt.shape[1]))
+        given = params, states, module.count_states(prompt_length)
         read, embedding, encoded = apply(self.module, "read_encoded", *given)
         rows, heads, _, width = read["cross"][0][0].shape
         like = jax.ShapeDtypeStruct((rows, heads, capacity, width), self.config.dtype)

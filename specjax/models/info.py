@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 ForcedToken = int | tuple[int, ...]
 """A token of the decoder prefix, or alternatives of which the target selects the most probable."""
@@ -17,12 +18,51 @@ class Frames:
     stride: int  # frames per encoder state
 
     @property
+    def fewest(self) -> int:
+        return self.count
+
+    @property
     def states(self) -> int:
         """Encoder states of a prompt."""
         return self.count // self.stride
 
+    def count_states(self, length: Any) -> Any:
+        return self.states + 0 * length
+
     def __str__(self) -> str:
         return f"{self.count} frames of {self.width} numbers"
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """Shape of audio prompts that are samples: any number of frames, each of M samples.
+
+    Convolutions over the frames, each of a width and a stride, lead to encoder states.
+    """
+
+    count: int  # largest P
+    width: int  # M
+    convolutions: tuple[tuple[int, int], ...]
+
+    @property
+    def fewest(self) -> int:
+        frames = 1
+        for width, stride in reversed(self.convolutions):
+            frames = (frames - 1) * stride + width
+        return frames
+
+    @property
+    def states(self) -> int:
+        """Most encoder states of a prompt."""
+        return self.count_states(self.count)
+
+    def count_states(self, length: Any) -> Any:
+        for width, stride in self.convolutions:
+            length = (length - width) // stride + 1
+        return length
+
+    def __str__(self) -> str:
+        return f"audio in frames of {self.width} samples"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +80,10 @@ class Patches:
     states: int  # encoder states of a prompt
 
     @property
+    def fewest(self) -> int:
+        return self.count
+
+    @property
     def count(self) -> int:
         """P."""
         return self.rows * self.columns
@@ -54,14 +98,25 @@ class Patches:
         """Height and breadth of an image in pixels."""
         return self.rows * self.height, self.columns * self.breadth
 
+    def count_states(self, length: Any) -> Any:
+        return self.states + 0 * length
+
     def __str__(self) -> str:
         height, breadth = self.size
         grid = f"patches of {self.height} x {self.breadth}"
         return f"images of {self.channels} x {height} x {breadth} numbers in {grid}"
 
 
-Input = Frames | Patches
-"""Shape of prompts that are numbers [P, M] instead of tokens."""
+Input = Frames | Samples | Patches
+"""Shape of prompts that are numbers [P, M] instead of tokens.
+
+P is from `fewest` to `count`; `count_states` gives the encoder states of prompts of a length P.
+"""
+
+
+def has_one_size(given: Input | None) -> bool:
+    """Whether all prompts have one size; tokens have any."""
+    return given is not None and given.fewest == given.count
 
 
 @dataclasses.dataclass(frozen=True)

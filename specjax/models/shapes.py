@@ -53,7 +53,10 @@ def start_cache(
 
 
 def make_placeholder_prompts(given: Input | None, rows: int, width: int) -> jax.Array:
-    """Returns zeros as prompts [B, P] of `width` tokens, or as audio or images [B, P, M]."""
+    """Returns zeros as prompts [B, P] of `width` tokens, or as audio or images [B, P, M].
+
+    P is `width` where prompts of the given shape may have it, else the next that they may have.
+    """
     if given is None:
         return jnp.zeros((rows, width), jnp.int32)
-    return jnp.zeros((rows, given.count, given.width), jnp.float32)
+    return jnp.zeros((rows, min(max(width, given.fewest), given.count), given.width), jnp.float32)

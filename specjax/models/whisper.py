@@ -122,7 +122,7 @@ class WhisperModule(InputModule[WhisperConfig]):
 
     def read_input(self, source: jax.Array, length: jax.Array, deterministic: bool) -> jax.Array:
         x = self.drop(self.encoder_entrance(source), deterministic=deterministic)
-        bias = make_text_bias(LengthBias(length), x.shape[1], x.shape[1])
+        bias = make_text_bias(LengthBias(self.count_states(length)), x.shape[1], x.shape[1])
         biases = [bias] * len(self.encoder)
         return self.encoder_norm(self.run_encoder(x, biases, deterministic))
 

@@ -70,8 +70,11 @@ class InputModule(DecoderStack[Config]):
     """
 
     def read_input(self, source: jax.Array, length: jax.Array, deterministic: bool) -> jax.Array:
-        """Computes final encoder states [B, S, D] of source [B, P, M] with `length` [B] states."""
+        """Computes final encoder states [B, S, D] of source [B, P, M] of `length` [B]."""
         raise NotImplementedError
+
+    def count_states(self, length: jax.Array) -> jax.Array:
+        return self.config.input.count_states(length)
 
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
         if self.config.encoder_use == OWN:
@@ -113,9 +116,6 @@ class InputModel(EncoderDecoder):
         embedded = super().embed(params, tokens)
         return embedded * self.config.d_model**0.5 if self.config.scale_embedding else embedded
 
-    def count_states(self, length: jax.Array) -> jax.Array:
-        return jnp.full_like(length, self.config.input.states)  # prompts have one size
-
     def with_encoder(self, use: str) -> Self:
         """The model with its own encoder, its target's, or none (`OWN`, `BORROWED`, `NONE`)."""
         return dataclasses.replace(self, config=dataclasses.replace(self.config, encoder_use=use))
@@ -124,7 +124,7 @@ class InputModel(EncoderDecoder):
 @functools.partial(jax.jit, static_argnames="model")
 def compute_encoder_states(model: InputModel, params: Params, source: jax.Array) -> jax.Array:
     """Computes final encoder states [B, S, D] of audio or images [B, P, M]."""
-    length = jnp.full(len(source), model.config.input.states)
+    length = jnp.full(len(source), source.shape[1])
     return apply(model.module, "encode", params, source, length)
 
 

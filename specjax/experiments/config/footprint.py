@@ -131,6 +131,7 @@ def abstract_prompt(
     config: ConfigDict, model: LanguageModel
 ) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
     """Shapes of a batch of the longest prompts that a model reads."""
-    rows, longest = config.batch_size, config.max_prompt_tokens
-    prompt = jax.eval_shape(lambda: make_placeholder_prompts(model.info.input, rows, longest))
+    rows, given = config.batch_size, model.info.input
+    longest = given.count if given else config.max_prompt_tokens
+    prompt = jax.eval_shape(lambda: make_placeholder_prompts(given, rows, longest))
     return prompt, jax.ShapeDtypeStruct((rows,), jnp.int32)

@@ -78,7 +78,8 @@ def part_prices(session: Session, drafter: Drafter) -> dict[str, float]:
 def prompt_lengths(session: Session) -> np.ndarray:
     """Length [N] of every example's prompt: tokens, or encoder states of other input."""
     given = session.pair.target.model.info.input
-    return np.array([given.states if given else len(prompt) for prompt in session.prompts])
+    lengths = np.array([len(prompt) for prompt in session.prompts])
+    return given.count_states(lengths) if given else lengths
 
 
 def rooflines(session: Session, baseline: Rounds, steps: dict[str, float]) -> dict[str, Any] | None:
