@@ -40,7 +40,7 @@ class Extractor:
         Raises:
           UserError: when the audio is invalid.
         """
-        where, given = _read(where, prompt)
+        where, given = read_waveform(where, prompt)
         if given.ndim == 2:
             return self._check_features(where, given).T
         most = self.processor.n_samples
@@ -57,7 +57,7 @@ class Extractor:
         Raises:
           UserError: when the audio is invalid.
         """
-        where, given = _read(where, prompt)
+        where, given = read_waveform(where, prompt)
         if given.ndim == 2:
             return self._check_features(where, given, longer=True).T
         if not given.size:
@@ -115,7 +115,7 @@ def load_extractor(path: Path | None, frames: Frames) -> Extractor:
     return Extractor(made, frames)
 
 
-def _read(where: str, prompt: Any) -> tuple[str, np.ndarray]:
+def read_waveform(where: str, prompt: Any) -> tuple[str, np.ndarray]:
     """What a prompt is called, and its waveform [N] or features [M, P]."""
     if isinstance(prompt, (str, Path)):
         where, prompt = f"audio {str(prompt)!r}", read_audio(prompt)

@@ -24,6 +24,7 @@ from specjax.models.experts import Mixture
 from specjax.models.gated_delta import GatedDelta
 from specjax.models.guided import GuidedModel
 from specjax.models.latent_attention import Latent
+from specjax.models.moonshine import MoonshineConfig
 from specjax.models.recurrent_layers import Recurrence
 from specjax.models.rg_lru import RgLru
 from specjax.models.swin import SwinConfig
@@ -129,7 +130,20 @@ def _of_encoder(config: T5Config | BartConfig) -> dict[str, Any]:
     """Attributes of the shape of an encoder-decoder model that are its encoder's."""
     if isinstance(config, ImageToTextConfig):
         return _of_vision(config.vision)
-    return {"encoder_layers": config.num_layers}
+    own = {"encoder": _of_samples(config)} if isinstance(config, MoonshineConfig) else {}
+    return {"encoder_layers": config.num_layers} | own
+
+
+def _of_samples(config: MoonshineConfig) -> TransformerShape:
+    """The encoder of a model whose decoder alone is gated."""
+    return TransformerShape(
+        layers=config.num_layers,
+        d_model=config.d_model,
+        d_ff=config.encoder_ff,
+        heads=config.encoder_heads,
+        d_head=config.d_kv,
+        vocab=1,  # an encoder writes nothing
+    )
 
 
 def _of_vision(vision: VisionConfig) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """BART and its relatives (mBART, Marian, M2M100 and NLLB, Pegasus) with explicit caches.
 
 One encoder-decoder architecture with layer norms and biases and configurable parts: learned
-positions or sinusoids, norms before or after sublayers, a norm of the embeddings, final norms, a
-bias of the logits. A family (`hf/families/`) maps a checkpoint's fields to it.
+positions, sinusoids or rotary ones, norms before or after sublayers, a norm of the embeddings,
+final norms, a bias of the logits. A family (`hf/families/`) maps a checkpoint's fields to it.
 
 Lewis et al., "BART: Denoising Sequence-to-Sequence Pre-training" (2020); Liu et al., "Multilingual
 Denoising Pre-training for Neural Machine Translation" (2020); Junczys-Dowmunt et al., "Marian"
@@ -28,7 +28,7 @@ from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
 from specjax.models.info import ModelInfo
 from specjax.models.layers import Dense, FeedForward, Tree, compute_tied_logits
 from specjax.models.norms import LayerNorm
-from specjax.models.positions import Sinusoids
+from specjax.models.positions import Rope, Sinusoids, compute_angles, rotate
 from specjax.models.windows import make_step_mask
 
 
@@ -47,6 +47,7 @@ class BartConfig:
     num_layers: int  # of the encoder
     max_positions: int | None  # of either stack, or the decoder; None: unlimited sinusoids
     sinusoids: Sinusoids | None = None  # None: learned positions
+    rope: Rope | None = None  # rotary positions, and no others
     offset: int = 0  # index of the first position
     source_vocab: int | None = None  # of the encoder, with its own embeddings; None: shared
     source_positions: int | None = None  # of the encoder; None: as many as the decoder has
@@ -60,6 +61,9 @@ class BartConfig:
     output_bias: bool = True  # of attention
     logits_bias: bool = False
     activation: str = "gelu"
+    encoder_activation: str | None = None  # None: that of the decoder
+    norm_bias: bool = True
+    d_head: int | None = None  # None: heads fill the model's width
     tied: bool = True  # the output layer is the embedding table
     eps: float = 1e-5
     dropout: float = 0.0
@@ -72,6 +76,8 @@ class BartConfig:
     remat: bool = False  # training recomputes layers for the gradient, to save memory
 
     def __post_init__(self) -> None:
+        if self.d_head is not None:
+            return
         for stack, heads in (("encoder", self.encoder_heads), ("decoder", self.num_heads)):
             if self.d_model % heads:
                 raise ValueError(
@@ -80,13 +86,13 @@ class BartConfig:
 
     @property
     def gated(self) -> bool:
-        """Whether feed-forward networks are gated."""
+        """Whether the decoder's feed-forward networks are gated."""
         return False
 
     @property
     def d_kv(self) -> int:
         """Width of a head of the decoder."""
-        return self.d_model // self.num_heads
+        return self.d_head or self.d_model // self.num_heads
 
 
 Config = TypeVar("Config", bound=BartConfig)
@@ -99,22 +105,30 @@ class Attention(encoder_decoder.Attention):
 
     def setup(self) -> None:
         c = self.config
-        dense = functools.partial(Dense, c.d_model, c.dtype)
+        width = c.d_model if c.d_head is None else self.heads * c.d_head
+        dense = functools.partial(Dense, width, c.dtype)
         self.q, self.v = (dense(bias=c.query_value_bias) for _ in range(2))
-        self.k, self.o = dense(bias=c.key_bias), dense(bias=c.output_bias)
+        self.k, self.o = dense(bias=c.key_bias), Dense(c.d_model, c.dtype, bias=c.output_bias)
 
     def queries(self, x: jax.Array, angles: jax.Array | None = None) -> jax.Array:
         q = super().queries(x, angles)
         return q * q.shape[-1] ** -0.5
 
+    def apply_rotation(self, x: jax.Array, angles: jax.Array | None) -> jax.Array:
+        rope = self.config.rope
+        if angles is None or rope is None:
+            return x
+        return rotate(x, angles, rope.attention, rope.interleaved)
+
 
 def make_norm(config: BartConfig) -> LayerNorm:
-    return LayerNorm(config.eps)
+    return LayerNorm(config.eps, has_bias=config.norm_bias)
 
 
-def _make_feed_forward(config: BartConfig, width: int) -> FeedForward:
-    c = config
-    return FeedForward(width, c.activation, False, c.dtype, c.ff_dropout, bias=True)
+def _make_feed_forward(
+    config: BartConfig, width: int, activation: str, *, gated: bool
+) -> FeedForward:
+    return FeedForward(width, activation, gated, config.dtype, config.ff_dropout, bias=True)
 
 
 class EncoderLayer(encoder_decoder.EncoderLayer):
@@ -124,7 +138,8 @@ class EncoderLayer(encoder_decoder.EncoderLayer):
         c = self.config
         self.self_norm = self.make_self_norm()
         self.self_attention = self.attention(c, c.encoder_heads)
-        self.ff_norm, self.ff = make_norm(c), _make_feed_forward(c, c.encoder_ff)
+        self.ff_norm, activation = make_norm(c), c.encoder_activation or c.activation
+        self.ff = _make_feed_forward(c, c.encoder_ff, activation, gated=False)
         self.drop = nn.Dropout(c.dropout)
 
     def make_self_norm(self) -> nn.Module:
@@ -140,7 +155,8 @@ class DecoderLayer(encoder_decoder.DecoderLayer):
         c = self.config
         self.self_norm, self.self_attention = make_norm(c), Attention(c, c.num_heads)
         self.cross_norm, self.cross_attention = make_norm(c), Attention(c, c.num_heads)
-        self.ff_norm, self.ff = make_norm(c), _make_feed_forward(c, c.d_ff)
+        self.ff_norm = make_norm(c)
+        self.ff = _make_feed_forward(c, c.d_ff, c.activation, gated=c.gated)
         self.drop = nn.Dropout(c.dropout)
 
     @property
@@ -164,15 +180,22 @@ class StackInput(nn.Module):
 
     def __call__(self, x: jax.Array, tokens: jax.Array, position: jax.Array) -> jax.Array:
         """Computes input states [B, T, D] of `tokens` [B, T] with embeddings x [B, T, D]."""
+        c = self.config
+        if c.rope is None:
+            x = x + self.embed_positions(tokens, position)
+        x = x.astype(c.dtype)
+        return self.norm(x) if c.embedding_norm else x
+
+    def embed_positions(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
+        """Computes embeddings [B, T, D] of positions, zeros at tokens that have none."""
         c, place = self.config, position + self.config.offset
         if c.sinusoids is None:
-            added = jnp.take(self.position_embedding, place, axis=0, mode="clip")
+            made = jnp.take(self.position_embedding, place, axis=0, mode="clip")
         else:
-            added = c.sinusoids(place)
-        if c.unplaced is not None:
-            added = jnp.where((tokens == c.unplaced)[..., None], 0.0, added)
-        x = (x + added).astype(c.dtype)
-        return self.norm(x) if c.embedding_norm else x
+            made = c.sinusoids(place)
+        if c.unplaced is None:
+            return made
+        return jnp.where((tokens == c.unplaced)[..., None], 0.0, made)
 
 
 class DecoderStack(EncoderDecoderModule, Generic[Config]):
@@ -212,6 +235,9 @@ class DecoderStack(EncoderDecoderModule, Generic[Config]):
         self, data: Mapping[str, Any], start: jax.Array, fed: int, tree: Tree | None
     ) -> AnyBias:
         return make_step_mask(data["own"][0], 0, start, fed, tree)
+
+    def compute_decoder_angles(self, position: jax.Array) -> Sequence[jax.Array | None]:
+        return compute_angles([self.config.rope] * len(self.decoder), position, position + 1)
 
     def apply_final_norm(self, x: jax.Array) -> jax.Array:
         return self.decoder_norm(x) if self.config.final_norm else x

@@ -52,7 +52,8 @@ class VitConfig(VisionConfig):
         return Vit(self)
 
     # What `EncoderLayer` reads.
-    post_norm, ff_dropout, output_bias = False, 0.0, True
+    post_norm, ff_dropout, output_bias, norm_bias = False, 0.0, True, True
+    rope = d_head = encoder_activation = None
 
     @property
     def encoder_heads(self) -> int:

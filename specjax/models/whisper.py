@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.models.attention import LengthBias, make_text_bias
+from specjax.models.audio_convolution import AudioConvolution
 from specjax.models.bart import EncoderLayer
 from specjax.models.info import ForcedToken, Frames, ModelInfo
 from specjax.models.layers import ACTIVATIONS
@@ -67,29 +68,6 @@ class WhisperConfig(InputConfig):
         return *layers, self.activation, self.eps, self.input, self.dtype
 
 
-class Convolution(nn.Module):
-    """A convolution over frames [B, P, M] with zeros around them, then GELU."""
-
-    features: int
-    stride: int
-    dtype: jnp.dtype
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        init = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
-        kernel = self.param("kernel", init, (KERNEL, x.shape[-1], self.features), jnp.float32)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
-        side = KERNEL // 2
-        made = jax.lax.conv_general_dilated(
-            x.astype(self.dtype),
-            kernel.astype(self.dtype),
-            (self.stride,),
-            [(side, side)],
-            dimension_numbers=("NWC", "WIO", "NWC"),
-        )
-        return ACTIVATIONS["gelu"](made + bias.astype(self.dtype))
-
-
 class AudioInput(nn.Module):
     """Maps frames [B, P, M] to encoder inputs [B, S, D] with positions, S = P / 2."""
 
@@ -97,15 +75,16 @@ class AudioInput(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        self.conv1 = Convolution(c.d_model, 1, c.dtype)
-        self.conv2 = Convolution(c.d_model, STRIDE, c.dtype)
+        self.conv1 = AudioConvolution(c.d_model, KERNEL, 1, KERNEL // 2, dtype=c.dtype)
+        self.conv2 = AudioConvolution(c.d_model, KERNEL, STRIDE, KERNEL // 2, dtype=c.dtype)
         shape = c.encoder_positions, c.d_model
         self.position_embedding = self.param(
             "position_embedding", _init_sinusoids, shape, jnp.float32
         )
 
     def __call__(self, frames: jax.Array) -> jax.Array:
-        x = self.conv2(self.conv1(frames))
+        gelu = ACTIVATIONS["gelu"]
+        x = gelu(self.conv2(gelu(self.conv1(frames))))
         return x + self.position_embedding.astype(x.dtype)
 
 

@@ -24,7 +24,7 @@ from specjax.data.batching import Batch
 from specjax.decoding.state import Generation
 from specjax.decoding.summary import Statistics, summarize
 from specjax.logits.timestamps import Timestamps
-from specjax.models.info import Frames
+from specjax.models.info import Frames, Samples
 from specjax.models.whisper import Whisper
 from specjax.runtime.errors import UserError
 from specjax.runtime.programs import release_programs
@@ -34,6 +34,9 @@ from specjax.transcription.fallback import LOW, Fallback, Previous, Scores, chec
 
 STEP = 0.02
 """Seconds from one timestamp to the next."""
+
+NO_TIMES = "whose model writes no times; it reads audio of up to 30 seconds by a Generator alone"
+"""Ends the refusal of models that cannot transcribe long audio."""
 
 Part = tuple[int, int, list[int]]
 """Start and end timestamp of a part within its window, and its tokens."""
@@ -284,6 +287,8 @@ def _check(generator: Any, audio: Any) -> Frames:
     if not isinstance(generator, Generator):
         raise UserError(f"generator is {generator!r}; it must be a specjax.Generator")
     target, frames = generator.target, generator.target.model.info.input
+    if isinstance(frames, Samples):
+        raise UserError(f"generator decodes by {target.name!r}, {NO_TIMES}")
     if target.extractor is None or not isinstance(frames, Frames):
         raise UserError(
             f"generator decodes by {target.name!r}, which reads no audio; it must be a speech model"

@@ -33,6 +33,7 @@ OWNERS = (
     "naver-clova-ix",
     "deepseek-ai",
     "JetSpec",
+    "UsefulSensors",
 )
 
 

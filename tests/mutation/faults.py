@@ -448,8 +448,8 @@ FAULTS = (
     Fault(
         "padding has a position",
         "models/bart.py",
-        "            added = jnp.where((tokens == c.unplaced)[..., None], 0.0, added)\n",
-        "            added = jnp.where((tokens == c.unplaced)[..., None], added, added)\n",
+        "        return jnp.where((tokens == c.unplaced)[..., None], 0.0, made)\n",
+        "        return jnp.where((tokens == c.unplaced)[..., None], made, made)\n",
         "tests/models/test_bart_golden.py -k padding",
     ),
     Fault(
@@ -1184,6 +1184,13 @@ FAULTS = (
         "    if not _equal(select_encoder(target.params), select_encoder(drafter.params)):\n",
         "    if False:\n",
         "tests/models/test_whisper_golden.py",
+    ),
+    Fault(
+        "a norm of audio is over its padding too",
+        "models/moonshine.py",
+        "jnp.arange(x.shape[1]) < length[:, None] - 1",
+        "jnp.arange(x.shape[1]) < length[:, None] + x.shape[1]",
+        "tests/models/test_moonshine_golden.py -k padded",
     ),
     # Rollouts: log-probabilities, and weights that are replaced.
     Fault(

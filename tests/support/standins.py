@@ -47,6 +47,11 @@ SMALL = {
     "t5": {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_heads": 4},
     "llama": {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 4},
     "gpt2": {"n_embd": 16, "n_inner": 32, "n_head": 4},
+    "moonshine": {
+        "hidden_size": 16, "intermediate_size": 32, "encoder_num_hidden_layers": 2,
+        "encoder_num_attention_heads": 2, "decoder_num_attention_heads": 2,
+        "partial_rotary_factor": 0.5,
+    },
     "whisper": {
         "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "encoder_layers": 2,
         "decoder_layers": 2,
@@ -95,6 +100,7 @@ OF_FOUR_LAYERS = {
 KINDS = {"mt5": "t5"}
 LAYERS = {
     "t5": "num_layers", "gpt2": "n_layer", "whisper": "decoder_layers", "m2m_100": "decoder_layers",
+    "moonshine": "decoder_num_hidden_layers",
 }  # fmt: skip
 TEMPLATE = (
     "{% for m in messages %}{{ m['content'] }} {% endfor %}{{ 'so ' if enable_thinking else '' }}"

@@ -26,7 +26,7 @@ from specjax.experiments.train.subject import MODEL, HeadsAndTrunk, Subject
 from specjax.hf.input_reader import load_input_reader
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel, Params
-from specjax.models.info import ForcedToken
+from specjax.models.info import ForcedToken, has_one_size
 from specjax.models.whisper import Whisper
 from specjax.models.with_input import (
     NONE,
@@ -226,6 +226,11 @@ def make_input_parts(
     model = whole.model
     if not isinstance(model, InputModel):
         return None
+    if not has_one_size(model.info.input):
+        raise UserError(
+            f"the model reads {model.info.input}, of any length; a model is trained on audio or"
+            " images of one size only"
+        )
     for side in ("train", "validation"):
         if config[side].prefix:
             given = f"config.{side}.prefix is {config[side].prefix!r}"

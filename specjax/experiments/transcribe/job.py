@@ -25,12 +25,12 @@ from specjax.experiments.pairs import describe_pair, load_pair
 from specjax.experiments.transcribe.results import TimedTranscript, figures, output_rows, table
 from specjax.experiments.workdir import file_stamps, read_finished
 from specjax.measuring.environment import environment
-from specjax.models.info import Frames
+from specjax.models.info import Frames, Samples
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import write_json, write_jsonl
 from specjax.runtime.progress import progress
 from specjax.transcription.fallback import Fallback
-from specjax.transcription.transcript import check_settings, transcribe
+from specjax.transcription.transcript import NO_TIMES, check_settings, transcribe
 
 RESULTS, OUTPUTS = "results.json", "outputs.jsonl"
 
@@ -176,5 +176,7 @@ def time_transcript(job: Job, generator: Generator, audio: list[Any]) -> TimedTr
 
 
 def _check_speech_model(name: str, model: Any) -> None:
+    if isinstance(model.info.input, Samples):
+        raise UserError(f"config.{name} is a checkpoint {NO_TIMES}, and config.task 'transcribe'")
     if not isinstance(model.info.input, Frames) and not model.info.reads_states:
         raise UserError(f"config.{name} reads texts; this experiment needs a speech model")
