@@ -151,6 +151,10 @@ class Strategy:
         """Settings that a baseline must share."""
         return tuple(getattr(self, name) for name in DRAWN)
 
+    def bind(self, models: Models) -> Strategy:
+        """The strategy with what its drafter has from its models, which calls it needs among it."""
+        return dataclasses.replace(self, drafter=self.drafter.bind_models(models))
+
     def decoder(
         self,
         models: Models,
@@ -174,7 +178,7 @@ class Strategy:
             reader = InvariantReader(invariant - 1)
         if logprobs:
             self._check_logprobs(logprobs)
-        parts = self.drafter.bind_models(models), self.rule, max_new_tokens, reader
+        parts = self.bind(models).drafter, self.rule, max_new_tokens, reader
         return Decoder(models, *parts, layout=layout, room=invariant, logprobs=logprobs)
 
     def _check_logprobs(self, logprobs: str) -> None:

@@ -19,6 +19,7 @@ from specjax.api import Generator
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.hydra import Hydra
 from specjax.drafting.medusa import Medusa
+from specjax.experiments.config.defaults import decode_config
 from specjax.experiments.config.validation import check_config
 from specjax.experiments.train import data as train_data
 from specjax.experiments.train import job as train
@@ -213,6 +214,27 @@ def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd, name):
     baseline = Generator(target, max_new_tokens=8, bucket=128)
     prompts = (pair / "source.txt").read_text("utf-8").splitlines()[:2]
     assert generator(prompts).tokens == baseline(prompts).tokens
+
+
+@pytest.mark.slow
+def test_a_decode_prices_drafts_as_long_as_a_block_without_a_place_for_the_pending_token(
+    pair, tmp_path
+):
+    """The number of places is known with the model, not before."""
+    config = small(
+        "dspark", pair, model__shape={**SURE, "enable_confidence_head": False},
+        optimizer__steps=2, evaluation__every=2, objective__anchors=4,
+    )  # fmt: skip
+    train.run(config, tmp_path / "run")
+    strategies = {"drafted": {"drafter": "dspark", "model": "drafter", "length": 2}}
+    decode = decode_config(
+        target=str(pair / "target"), drafter=str(tmp_path / "run" / "model"), examples=2, repeats=1,
+        source_file=str(pair / "source.txt"), strategies=strategies, max_new_tokens=8, bucket=128,
+        metric="none",
+    )  # fmt: skip
+    results = specjax.run(decode, tmp_path / "decoded")
+    found = results["strategies"]["drafted"]
+    assert found["identical_to_target"] == 1 and found["speedup_predicted"] > 0
 
 
 @pytest.mark.slow

@@ -69,6 +69,8 @@ def open_session(
       UserError: when the data or a strategy cannot be used with the pair.
     """
     check_input(config, pair.target)
+    models = tuple(pair.models.items())
+    strategies = {name: strategy.bind(models) for name, strategy in strategies.items()}
     policies = selection_trees(strategies, pair.target.model)
     data = load_data(config, more=reads_rest(config, list_tables(strategies, policies)))
     report_shared(pair, data.examples)
@@ -76,7 +78,7 @@ def open_session(
     texts = make_prompts(config, pair.target, data.examples, workdir)
     prompts = generators[BASELINE].encode(texts)
     arm_selectors = make_arm_selectors(config, strategies, policies, len(prompts))
-    made = dict(strategies), generators, arm_selectors
+    made = strategies, generators, arm_selectors
     return Session(config, pair, data.examples, data.metric, prompts, *made)
 
 

@@ -78,7 +78,9 @@ def predict(session: Session, space: Space, batches: list[Batch], budget: Budget
         budget.check()
         wide = probe(session, space, WIDE, batches, WIDE)
     budget.check()
-    drafting = dataclasses.replace(session, strategies=timed_strategies(space))
+    models = tuple(session.pair.models.items())
+    timed = {name: one.bind(models) for name, one in timed_strategies(space).items()}
+    drafting = dataclasses.replace(session, strategies=timed)
     calls = call_times(drafting, batches, sparse=True)
     costs = {settings: times.costs() for settings, times in calls.items()}
     target = session.generators[space.baseline].decoder.target
@@ -86,7 +88,7 @@ def predict(session: Session, space: Space, batches: list[Batch], budget: Budget
         candidate.name: predicted_speedup(
             costs[candidate.strategy.settings],
             probes[candidate.others],
-            candidate.strategy,
+            timed[candidate.name],
             target,
         )
         for candidate in space.candidates
