@@ -1,6 +1,6 @@
 """Decoder-only transformers (GPT-2, Llama, Gemma, Qwen and others) with explicit caches.
 
-One architecture with configurable parts: learned or rotary positions, one rotation or
+One architecture with configurable parts: learned or rotary positions or slopes, one rotation or
 one for each layer, layer or root-mean-square norms before or after a sublayer, plain or gated
 feed-forward, biases, grouped key-value heads, query and key norms, windows, soft caps,
 factors of embeddings, sublayers and logits. A
@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from specjax.models.attention import WHOLE_PROMPT, AnyBias, CausalBias, make_text_bias
+from specjax.models.attention import WHOLE_PROMPT, AnyBias
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import KeysValues, make_empty_cache, make_prompt_cache
 from specjax.models.causal_config import CausalConfig, Heads
 from specjax.models.causal_layers import Layer, make_norm
+from specjax.models.causal_masks import make_prompt_masks, make_step_masks, make_text_masks
 from specjax.models.info import ModelInfo
 from specjax.models.layer_inputs import LayerEmbedding
 from specjax.models.layers import (
@@ -46,7 +47,6 @@ from specjax.models.recurrent_caches import (
     make_empty_recurrent_cache,
     make_prompt_recurrent_cache,
 )
-from specjax.models.windows import make_chunk_mask, make_layer_masks, make_step_mask
 
 
 class CausalModule(nn.Module):
@@ -62,7 +62,9 @@ class CausalModule(nn.Module):
         if c.projected_width:
             self.project_in = Dense(c.d_model, c.dtype)
             self.project_out = Dense(c.projected_width, c.dtype)
-        if c.rope is None:
+        if c.embedding_norm:
+            self.embedding_norm = make_norm(c)
+        if c.has_learned_positions:
             shape = (c.max_positions + c.position_offset, c.d_model)
             self.position_embedding = self.param("position_embedding", init, shape, jnp.float32)
         each = c.layer_ropes, c.layer_mixtures, c.layer_query_scales, c.layer_recurrences
@@ -84,7 +86,9 @@ class CausalModule(nn.Module):
             x = x.astype(c.dtype) * jnp.asarray(c.embedding_scale, c.dtype)
         if c.projected_width:
             x = self.project_in(x)
-        if c.rope is None:
+        if c.embedding_norm:
+            x = self.embedding_norm(x)
+        if c.has_learned_positions:
             row = position + c.position_offset
             x = x + jnp.take(self.position_embedding, row, axis=0, mode="clip")
         return x.astype(c.dtype)
@@ -110,22 +114,6 @@ class CausalModule(nn.Module):
             one if temperature.unrotated and one is not None else Turn(one, factor)
             for one in angles
         ]
-
-    def make_masks(
-        self,
-        own: Sequence[Any],
-        mask: Callable[[Any, int], AnyBias],
-        paths: jax.Array | None = None,
-    ) -> list[Any]:
-        """Builds each layer's mask from its cache and window; recurrent layers have `paths`."""
-        c = self.config
-        attending = [i for i, kind in enumerate(c.layer_recurrences) if kind is None]
-        windows = [c.layer_windows[i] for i in attending]
-        caches = [own[c.cache_layers[i]] for i in attending]
-        masks: list[Any] = [paths] * c.num_layers
-        for i, made in zip(attending, make_layer_masks(windows, caches, mask), strict=True):
-            masks[i] = made
-        return masks
 
     def compute_logits(self, x: jax.Array, training: bool = False) -> jax.Array:
         """Computes float32 logits [..., V] of residual states [..., D]."""
@@ -164,13 +152,7 @@ class CausalModule(nn.Module):
         x = self.drop(self.embed(tokens, position), deterministic=deterministic)
         given = self.embed_for_layers(tokens, position)
         states, made, visible = [], [], {}
-        begin, chunked = jnp.zeros_like(length), self.config.chunked_windows
-        masks = self.make_masks(
-            [None] * self.config.num_layers,
-            lambda _, window: make_text_bias(
-                CausalBias(begin, window, chunked=chunked), size, size
-            ),
-        )
+        masks = make_text_masks(self.config, jnp.zeros_like(length), size)
         for i, source in enumerate(self.config.cache_layers):
             read = self.layers[i], x, angles[i], masks[i], given[i], visible.get(source)
             x, keys_values, visible[i] = rematerialize(one, self.config.remat)(*read)
@@ -202,8 +184,7 @@ class CausalModule(nn.Module):
         size = tokens.shape[1]
         position = start[:, None] + jnp.arange(size)
         angles = self.compute_layer_angles(position, length[:, None])
-        fed = start, size, length, self.config.chunked_windows
-        masks = self.make_masks(own, lambda one, window: make_chunk_mask(one, window, *fed))
+        masks = make_prompt_masks(self.config, own, start, size, length)
         x, own, states, visible = self.embed(tokens, position), list(own), [], {}
         given = self.embed_for_layers(tokens, position)
         for i, source in enumerate(self.config.cache_layers):
@@ -235,13 +216,7 @@ class CausalModule(nn.Module):
         own = list(data["own"])
         fed = tokens.shape[1]
         position = start[:, None] + jnp.arange(fed) if tree is None else tree[0][:, -fed:]
-        masks = self.make_masks(
-            own,
-            lambda one, window: make_step_mask(
-                one, window, start, fed, tree, self.config.chunked_windows
-            ),
-            None if tree is None else tree[1],
-        )
+        masks = make_step_masks(self.config, own, start, fed, tree)
         angles = self.compute_layer_angles(position, position + 1)
         given = self.embed_for_layers(tokens, position)
         x = self.embed(tokens, position) if resume is None else resume
@@ -307,9 +282,7 @@ class Causal(LinenModel):
             c.num_layers,
             c.eos,
             c.pad,
-            max_positions=c.max_positions
-            if c.rope is None
-            else None,  # learned positions are limited
+            max_positions=c.max_positions if c.has_learned_positions else None,
             drops_scale=c.final_norm,
         )
 

@@ -35,7 +35,8 @@ class CausalConfig:
     num_kv_heads: int
     d_head: int
     max_positions: int
-    rope: Rope | None = None  # None: learned positions
+    rope: Rope | None = None  # None: learned positions, or slopes
+    slopes: tuple[float, ...] = ()  # of each head: ALiBi's biases by distance; empty: none
     ropes: tuple[Rope | None, ...] = ()  # of each layer, None: not rotated; empty: `rope`
     heads: tuple[Heads, ...] = ()  # of each layer; empty: alike in all layers
     values_are_keys: bool = False  # values have no projection of their own (Gemma 4)
@@ -49,6 +50,7 @@ class CausalConfig:
     activation: str = "silu"
     gated: bool = True
     rms_norm: bool = True  # False: layer norm
+    embedding_norm: bool = False  # norm of the embeddings (BLOOM)
     norm_scale: bool = True  # layer norms have a scale
     norm_bias: bool = True  # layer norms have a bias
     unit_offset: bool = False  # root-mean-square norms store their scale minus 1 (Gemma)
@@ -108,6 +110,10 @@ class CausalConfig:
         own |= {"heads": (), "d_ffs": (), "d_ff": self.d_ffs[layer] if self.d_ffs else self.d_ff}
         own |= {"shared_caches": (), "reads_cache": self.reads_cache or layer >= self.cached_layers}
         return dataclasses.replace(self, **own)
+
+    @property
+    def has_learned_positions(self) -> bool:
+        return self.rope is None and not self.slopes
 
     @property
     def cached_layers(self) -> int:

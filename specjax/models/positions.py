@@ -23,7 +23,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Float32, Int, Int32
 
-from specjax.models.layers import Tree, locate_tree_slots, make_key_mask, make_tree_mask
+from specjax.models.layers import MASKED, Tree, locate_tree_slots, make_key_mask, make_tree_mask
 
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "proportional")
 
@@ -313,6 +313,17 @@ def _slice_band(
     bands = jax.vmap(band)(start)
     rows = [bands[:, :, more - t : more - t + keys] for t in range(count)]
     return jnp.stack(rows, axis=2)
+
+
+def make_slope_table(slopes: Sequence[float], capacity: int) -> Float32[Array, "H W"]:
+    """Computes ALiBi's biases by distance, `slopes` times relative positions.
+
+    It is a table of `compute_bias_rows`, where keys after the query are masked. Press et al. 2022,
+    "Train Short, Test Long", section 3.
+    """
+    distance = jnp.arange(-(capacity - 1), capacity + 1)
+    sloped = jnp.asarray(slopes, jnp.float32)[:, None] * distance
+    return jnp.where(distance > 0, MASKED, sloped)
 
 
 class RelativeBiasOf(struct.PyTreeNode):

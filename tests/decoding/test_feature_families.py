@@ -46,7 +46,7 @@ ENCODERS = (
     "bart", "led", "longt5", "m2m_100", "marian", "marian_two", "mbart", "mt5", "pegasus",
     "pegasus_x", "switch_transformers", "t5_v1_0", "t5_v1_1", "t5gemma", "t5gemma2", "umt5",
 )  # fmt: skip
-OTHER_POSITIONS = ("gpt2", "opt", "opt_350m")
+OTHER_POSITIONS = ("bloom", "gpt2", "mpt", "opt", "opt_350m")
 LIKE_LLAMA = (
     "deepseek_v2", "deepseek_v3", "glm4_moe", "llama", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
     "olmo2", "phi3", "phi4", "smollm3", "cwm",

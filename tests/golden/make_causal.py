@@ -23,7 +23,7 @@ LENGTHS, PROMPT, NEW_TOKENS = (30, 21), 6, 20
 LAST_NORMS = (
     "model.norm.weight", "ln_f.weight", "gpt_neox.final_layer_norm.weight",
     "decoder.final_layer_norm.weight", "model.final_layernorm.weight", "transformer.ln_f.weight",
-    "model.final_norm.weight",
+    "model.final_norm.weight", "transformer.norm_f.weight",
 )  # fmt: skip
 SMALLEST_LEAD = 0.01
 """Least distance between the two best logits on a greedy path: rounding cannot flip a token."""
@@ -126,6 +126,11 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     }),
     "mixtral": ("mixtral", {
         **LLAMA, "intermediate_size": 16, "num_local_experts": 4, "sliding_window": 9,
+    }),
+    "bloom": ("bloom", {"hidden_size": 24, "n_layer": 2, "n_head": 3}),
+    "mpt": ("mpt", {
+        "d_model": 24, "n_layers": 2, "n_heads": 6, "max_seq_len": 64,
+        "attn_config": {"clip_qkv": 1.5, "softmax_scale": 0.6},
     }),
     "phimoe": ("phimoe", {
         **LLAMA, "intermediate_size": 16, "num_local_experts": 5, "sliding_window": 9,

@@ -32,7 +32,7 @@ SLOW = (
     "stablelm", "phi", "falcon", "falcon_7b", "ministral", "ministral3", "gemma4_text",
     "gemma4_small",
     "qwen3_next", "qwen3_5_moe_text", "granitemoe", "granitemoeshared", "granitemoehybrid", "bamba",
-    "recurrent_gemma", "phimoe", "llama4_text",
+    "recurrent_gemma", "phimoe", "llama4_text", "bloom", "mpt",
 )  # fmt: skip
 """Families whose own parts the fast tests see in whole texts alone."""
 FAMILIES = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]

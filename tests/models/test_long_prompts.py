@@ -68,6 +68,12 @@ MODELS = {
             temperature=Temperature(0.5, 4), residual_scale=0.7,
         )
     ),
+    "sloped": Causal(
+        dataclasses.replace(
+            CAUSAL, rope=None, windows=(), slopes=(0.5, 0.05, 0.9, 0.2), num_kv_heads=4,
+            embedding_norm=True, rms_norm=False,
+        )
+    ),
     "chunked": Causal(
         dataclasses.replace(
             CAUSAL, rope=Rope(8), ropes=(Rope(8, interleaved=True), None), windows=(4, 0),
@@ -204,7 +210,7 @@ def teach(name: str, params: Any, tokens: jax.Array) -> jax.Array:
         "sliding",
         *(
             pytest.param(n, marks=pytest.mark.slow)
-            for n in ("learned", "capped", "unlike", "chunked", "shared", "t5")
+            for n in ("learned", "capped", "unlike", "sloped", "chunked", "shared", "t5")
         ),
         *GEMMAS,
     ],
@@ -231,7 +237,10 @@ def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
     "name",
     [
         "sliding",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("unlike", "chunked", "shared", "t5")),
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("unlike", "sloped", "chunked", "shared", "t5")
+        ),
         *GEMMAS,
     ],
 )

@@ -671,8 +671,8 @@ FAULTS = (
     ),
     Fault(
         "the mask of every layer is that of the first cache",
-        "models/causal.py",
-        "caches = [own[c.cache_layers[i]] for i in attending]",
+        "models/causal_masks.py",
+        "caches = [own[config.cache_layers[i]] for i in attending]",
         "caches = [own[0] for i in attending]",
         "tests/decoding/test_shared_caches.py -k rings",
     ),
@@ -1077,6 +1077,20 @@ FAULTS = (
         "left = left.at[rows, expert].set(-jnp.inf)",
         "left = logits",
         "tests/models/test_experts.py -k weighed",
+    ),
+    Fault(
+        "keys far before a query have more weight by ALiBi",
+        "models/positions.py",
+        "sloped = jnp.asarray(slopes, jnp.float32)[:, None] * distance",
+        "sloped = -jnp.asarray(slopes, jnp.float32)[:, None] * distance",
+        "tests/models/test_causal_golden.py -k bloom",
+    ),
+    Fault(
+        "heads beyond a power of two have the slopes of the first",
+        "hf/families/alibi.py",
+        "*range(1, 2 * (heads - first), 2)",
+        "*range(2, 2 * (heads - first) + 1, 2)",
+        "tests/hf/families/test_config_fields.py -k slopes",
     ),
     Fault(
         "sigmoids select experts, which are equal for large logits",

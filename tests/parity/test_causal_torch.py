@@ -254,6 +254,16 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"full_attention_interval": 2, "shared_expert_intermediate_size": 20}
         | {"rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.6}},
     ),
+    "bloom": ("bloom", {"hidden_size": 48, "n_layer": 3, "n_head": 6}),
+    "mpt": (
+        "mpt",
+        {"d_model": 48, "n_layers": 3, "n_heads": 12, "max_seq_len": 256}
+        | {
+            "attn_config": {"clip_qkv": 2.0, "softmax_scale": 0.3},
+            "use_cache": True,
+            "tie_word_embeddings": False,
+        },
+    ),
     "llama4": ("llama4_text", LLAMA4),
     "llama4_dense": (
         "llama4_text",

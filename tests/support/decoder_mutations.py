@@ -23,10 +23,11 @@ from mutations import (
 )
 
 END, VOCABULARY = 5, 64
+SPECIAL = {"bos_token_id": 1, "eos_token_id": END, "pad_token_id": 0}
 SHAPE = {
     "vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
     "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64,
-    "bos_token_id": 1, "eos_token_id": END, "pad_token_id": 0,
+    **SPECIAL,
 }  # fmt: skip
 HEADED = SHAPE | {"head_dim": 8}
 FALCONS = {
@@ -265,6 +266,42 @@ LLAMA4: list[Mutation] = [
     *each("output_router_logits", True),
     *each("router_jitter_noise", 0.5),
 ]
+BLOOM: list[Mutation] = [
+    *UNWINDOWED,
+    *each("hidden_size", 15, 0, GONE),
+    *each("n_embed", 24, 16),
+    *each("n_embed", 24, hidden_size=GONE),
+    *each("num_attention_heads", 4, 2),
+    *each("n_head", 4, 3, 0),
+    *each("n_layer", 1, 0),
+    *each("layer_norm_epsilon", 1e-2, 0.0, None, GONE),
+    *each("tie_word_embeddings", False, None, GONE),
+    *each("apply_residual_connection_post_layernorm", True, False, None),
+    *each("hidden_dropout", 0.5),
+    *each("slow_but_exact", True, pretraining_tp=2),
+    *each("eos_token_id", [END, 9], None, GONE),
+]
+ATTENTION = {"clip_qkv": 1.5, "softmax_scale": 0.6}
+UNREAD = "attn_uses_sequence_id", "prefix_lm", "qk_ln"
+MPT: list[Mutation] = [
+    *UNWINDOWED,
+    *each("d_model", 15, 0, GONE),
+    *each("hidden_size", 16, 24),
+    *each("n_heads", 4, 3, 0),
+    *each("layer_norm_epsilon", 1e-2, 0.0, None, GONE),
+    *each("tie_word_embeddings", False, None, GONE),
+    *each("expansion_ratio", 2, 4, None),
+    *each("no_bias", False, None),
+    *each("logit_scale", 0.5, None, "inv_sqrt_d_model"),
+    *each("learned_pos_emb", False, None),
+    *each("norm_type", "rmsnorm"),
+    *each("attn_config", None, {}, GONE, [], "x", *(ATTENTION | {word: True} for word in UNREAD)),
+    *each("attn_config", *(ATTENTION | {"clip_qkv": x} for x in (0.0, 0.3, -1.0, "1", None))),
+    *each("attn_config", *(ATTENTION | {"softmax_scale": x} for x in (0.2, None, "1"))),
+    *each("attn_config", ATTENTION | {"alibi": False}, ATTENTION | {"alibi_bias_max": 4}),
+    *each("attn_config", ATTENTION | {"attn_type": "multiquery_attention", "attn_impl": "flash"}),
+    *each("eos_token_id", [END, 9], None, GONE),
+]
 GLM: list[Mutation] = [
     *PARTLY,
     *UNWINDOWED,
@@ -442,6 +479,17 @@ DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         | {"attention_window_size": 6, "lru_width": 16, "logits_soft_cap": 9.0}
         | {"block_types": ["attention", "recurrent"]},
         RECURRENT_GEMMA,
+    ),
+    "bloom": (
+        "bloom",
+        {"vocab_size": VOCABULARY, "hidden_size": 16, "n_layer": 2, "n_head": 2, **SPECIAL},
+        BLOOM,
+    ),
+    "mpt": (
+        "mpt",
+        {"vocab_size": VOCABULARY, "d_model": 16, "n_layers": 2, "n_heads": 2, **SPECIAL}
+        | {"max_seq_len": 64, "attn_config": ATTENTION},
+        MPT,
     ),
     "phimoe": (
         "phimoe",

@@ -28,6 +28,7 @@ COUNTS = {
     "granitemoehybrid": 4, "bamba": 4, "granitemoe": 3, "granitemoeshared": 3,
     "switch_transformers": 5, "led": 5, "pegasus_x": 4,
     "qwen3_5_moe_text": 4, "recurrent_gemma": 4, "phimoe": 4, "llama4_text": 6,
+    "bloom": 4, "mpt": 4,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -616,6 +617,31 @@ def _mixtral(draw: _Choice) -> dict[str, Any]:
     return _mixed(draw, "num_local_experts") | own
 
 
+def _bloom(draw: _Choice) -> dict[str, Any]:
+    """Heads that are no power of two, too."""
+    heads = draw.of(1, 2, 3, 5, 6, 12)
+    return _ends(draw) | {
+        "hidden_size": heads * draw.of(2, 3, 6),
+        "n_head": heads,
+        "n_layer": draw.of(1, 2, 2, 3),
+        "layer_norm_epsilon": draw.of(1e-5, 1e-3),
+    }
+
+
+def _mpt(draw: _Choice) -> dict[str, Any]:
+    """The longest text fits `max_seq_len`, which transformers' biases do not exceed."""
+    shape = _bloom(draw)
+    attention = {"clip_qkv": draw.of(None, 0.7, 2.0), "softmax_scale": draw.of(None, 0.4)}
+    return _ends(draw) | {
+        "d_model": shape["hidden_size"],
+        "n_heads": shape["n_head"],
+        "n_layers": shape["n_layer"],
+        "layer_norm_epsilon": shape["layer_norm_epsilon"],
+        "max_seq_len": draw.of(80, 97),
+        "attn_config": draw.of({}, attention, attention),
+    }
+
+
 def _llama4(draw: _Choice) -> dict[str, Any]:
     """Chunks that prompts exceed, perhaps in layers that do not rotate; experts in some layers."""
     shape = _llama(draw)
@@ -887,5 +913,5 @@ _MAKERS = {
     "granitemoehybrid": _granite_hybrid, "bamba": _bamba,
     "granitemoe": _granite_moe, "granitemoeshared": _granite_shared,
     "qwen3_5_moe_text": _qwen3_5_moe, "recurrent_gemma": _recurrent_gemma,
-    "phimoe": _phimoe, "llama4_text": _llama4,
+    "phimoe": _phimoe, "llama4_text": _llama4, "bloom": _bloom, "mpt": _mpt,
 }  # fmt: skip

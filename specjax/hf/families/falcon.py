@@ -45,7 +45,7 @@ class Falcon(Decoder[CausalConfig]):
             multi_query=flag(True),
             parallel_attn=flag(True),
             bias=flag(False),
-            alibi=only(False, "positions that are biases of attention are not supported"),
+            alibi=only(False, "biases that are rounded to bfloat16 are not supported"),
             tie_word_embeddings=flag(True),
         ),
         others={"n_embed": "hidden_size"},

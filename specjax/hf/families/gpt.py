@@ -139,6 +139,22 @@ class GPT2(Family[CausalConfig]):
         }
 
 
+def interleave_heads(block: str, heads: int) -> Tensors:
+    """The modules of a layer whose queries, keys and values are one tensor of `block`, by head."""
+    tensor = f"{block}.query_key_value"
+    return {
+        "attention_norm": "input_layernorm",
+        "ff_norm": "post_attention_layernorm",
+        **{
+            f"attention.{w}": Stored(tensor, part=i, parts=3, groups=heads)
+            for i, w in enumerate("qkv")
+        },
+        "attention.o": f"{block}.dense",
+        "ff.up": "mlp.dense_h_to_4h",
+        "ff.down": "mlp.dense_4h_to_h",
+    }
+
+
 @FAMILIES.register("gpt_neox")
 class GPTNeoX(Family[CausalConfig]):
     """GPT-NeoX, Pythia: a part of each head is rotated, attention and feed-forward side by side."""
@@ -209,19 +225,7 @@ class GPTNeoX(Family[CausalConfig]):
         }
 
     def table(self, config: Any) -> Tensors:
-        """Queries, keys and values are interleaved by head in one tensor."""
-        tensor = "attention.query_key_value"
-        layer = {
-            "attention_norm": "input_layernorm",
-            "ff_norm": "post_attention_layernorm",
-            **{
-                f"attention.{w}": Stored(tensor, part=i, parts=3, groups=config.num_heads)
-                for i, w in enumerate("qkv")
-            },
-            "attention.o": "attention.dense",
-            "ff.up": "mlp.dense_h_to_4h",
-            "ff.down": "mlp.dense_4h_to_h",
-        }
+        layer = interleave_heads("attention", config.num_heads)
         return {
             "embedding": "gpt_neox.embed_in.weight",
             "final_norm": "gpt_neox.final_layer_norm",

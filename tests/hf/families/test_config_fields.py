@@ -536,6 +536,7 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
     "name",
     [
         "bamba",
+        "bloom",
         "cohere",
         "cohere2",
         "cwm",
@@ -558,6 +559,7 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
         "marian_two",
         "ministral",
         "ministral3",
+        "mpt",
         "olmo",
         "olmo2",
         "olmo3",
@@ -577,6 +579,14 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
 def test_an_exported_shape_is_read_as_it_was(name: str) -> None:
     family, config = parse_config("config.json", written(name), None, jnp.float32)
     assert parse_config("config.json", *family.config_to_hf(config), jnp.float32)[1] == config
+
+
+def test_slopes_are_powers_of_two_and_what_is_between_the_first() -> None:
+    """Press et al.: 1/2 to 1/256 for 8 heads; of 12 the last four are of the sequence for 16."""
+    eight = [2.0**-power for power in range(1, 9)]
+    assert shape("bloom", n_head=8).slopes == tuple(eight)
+    twelve = shape("mpt", n_heads=12).slopes
+    assert twelve == (*eight, 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5)
 
 
 def test_heads_of_mamba_fill_their_width_and_their_steps_have_no_limit() -> None:
