@@ -84,6 +84,8 @@ class Rope:
 
     def _keep_by_wavelength(self, plain: np.ndarray) -> np.ndarray:
         turns = np.float32(self.original) * plain / np.float32(2.0 * math.pi)
+        if self.high == self.low:
+            return (turns > self.low).astype(np.float32)
         return np.clip((turns - self.low) / (self.high - self.low), 0.0, 1.0).astype(np.float32)
 
     def _keep_by_turns(self) -> np.ndarray:

@@ -239,9 +239,15 @@ PHIMOE: list[Mutation] = [
     *each("original_max_position_embeddings", 32),
 ]
 CHUNKS = ["chunked_attention", FULL]
+ONE_BOUND = {
+    "rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0,
+    "original_max_position_embeddings": 16,
+}  # fmt: skip
+"""Published Llama 4 divides the waves from one length on."""
 LLAMA4: list[Mutation] = [
     *COMMON,
     *RMS,
+    *each("rope_scaling", ONE_BOUND, ONE_BOUND | {"high_freq_factor": 0.5}, rope_parameters=GONE),
     *each("rope_scaling", {"type": "linear", "factor": 3.0}, rope_parameters=GONE),
     *each("rope_parameters", YARN, LINEAR, GONE, None),
     *each("partial_rotary_factor", 0.5),

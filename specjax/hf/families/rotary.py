@@ -261,8 +261,8 @@ def _dynamic(rope: Rope, values: Mapping[str, Any], original: int, longest: int)
 
 def _llama3(rope: Rope, values: Mapping[str, Any], original: int, longest: int) -> Rope:
     low, high = float(values["low_freq_factor"]), float(values["high_freq_factor"])
-    if high <= low:
-        raise ValueError(f"high_freq_factor is {high}; it must be above low_freq_factor, {low}")
+    if high < low:
+        raise ValueError(f"high_freq_factor is {high}; it must be at least low_freq_factor, {low}")
     factor = float(values["factor"])
     return dataclasses.replace(rope, factor=factor, original=original, low=low, high=high)
 

@@ -637,6 +637,16 @@ def test_yarn_keeps_fast_waves_divides_slow_ones_and_sharpens_attention() -> Non
     assert rope.attention == pytest.approx(0.1 * np.log(4.0) + 1.0)
 
 
+def test_waves_from_one_length_on_are_divided_where_both_bounds_are_it() -> None:
+    """As published for Llama 4; that of the fastest wave is 6.3, the others are longer than 8."""
+    one = LLAMA3 | {"high_freq_factor": 1.0, "original_max_position_embeddings": 8}
+    rope = shape("llama4_text", rope_scaling=one).rope
+    plain = Rope(rope.width, rope.theta).compute_frequencies()
+    np.testing.assert_allclose(rope.compute_frequencies(), plain / [1.0, 4.0, 4.0], 1e-6)
+    over = one | {"high_freq_factor": 0.5}
+    assert "it must be at least low_freq_factor" in complaint("llama4_text", rope_scaling=over)
+
+
 def test_longrope_turns_to_the_long_factors_beyond_the_trained_length() -> None:
     rope = shape("llama", rope_scaling=LONG).rope
     plain = Rope(rope.width, rope.theta).compute_frequencies()
