@@ -49,10 +49,6 @@ MIXTURE: Tensors = {
 SCALE = Field(0.1, "a number of at least 0", lambda value: is_number(value) and value >= 0)
 
 
-IMAGES = [f"{name}_token_{kind}" for name in ("boi", "eoi", "image") for kind in ("id", "index")]
-"""Fields of the whole about images."""
-
-
 @FAMILIES.register("llama4_text")
 class Llama4(Decoder[CausalConfig]):
     """Llama 4: attention in chunks, every fourth layer without positions, mixtures of experts."""
@@ -160,6 +156,10 @@ def _mix_layers(fields: Mapping[str, Any]) -> tuple[Mixture | None, ...]:
         weighted_inputs=True,
     )
     return tuple(mixture if layer in listed else None for layer in layers)
+
+
+IMAGES = [f"{name}_token_{kind}" for name in ("boi", "eoi", "image") for kind in ("id", "index")]
+"""Fields of the whole about images."""
 
 
 @FAMILIES.register("llama4")
