@@ -85,6 +85,8 @@ def transformer_shape(model: LanguageModel) -> TransformerShape:
             for each in getattr(c, "heads", ())
         ),
         projected_width=getattr(c, "projected_width", None),
+        d_ffs=getattr(c, "d_ffs", ()),
+        mixers=getattr(c, "mixers", ()),
         latent=latent and _of_latent(latent),
         mixtures=_of_mixtures(getattr(c, "mixtures", ())),
         recurrences=tuple(
@@ -96,7 +98,8 @@ def transformer_shape(model: LanguageModel) -> TransformerShape:
 
 def _of_mixtures(mixtures: Sequence[Mixture | None]) -> tuple[ExpertsShape | None, ...]:
     return tuple(
-        one and ExpertsShape(one.experts, one.chosen, one.d_ff, one.shared) for one in mixtures
+        one and ExpertsShape(one.experts, one.chosen, one.d_ff, one.shared, one.latent)
+        for one in mixtures
     )
 
 

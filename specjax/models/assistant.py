@@ -251,9 +251,8 @@ def find_sources(config: AssistantConfig, target: CausalConfig) -> tuple[int, ..
     for heads, window in zip(config.layer_heads, config.layer_windows, strict=True):
         like = [
             layer
-            for layer in range(target.cached_layers)
-            if bool(target.layer_windows[layer]) == bool(window)
-            and target.layer_recurrences[layer] is None
+            for layer in target.attending_layers
+            if bool(target.layer_windows[layer]) == bool(window) and layer < target.cached_layers
         ]
         theirs = (*target.layer_heads[like[-1]][:2], target.layer_windows[like[-1]]) if like else ()
         ours = (*heads[:2], window)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from specjax.models.attention import WHOLE_PROMPT, AnyBias
 from specjax.models.base import Cache, Params, PromptReading
-from specjax.models.caches import KeysValues, make_empty_cache, make_prompt_cache
+from specjax.models.caches import make_empty_cache
 from specjax.models.causal_config import CausalConfig, Heads
 from specjax.models.causal_layers import Layer, make_norm
 from specjax.models.causal_masks import make_prompt_masks, make_step_masks, make_text_masks
@@ -45,7 +45,7 @@ from specjax.models.recurrent_caches import (
     LayerCache,
     LayerKeysValues,
     make_empty_recurrent_cache,
-    make_prompt_recurrent_cache,
+    make_layer_cache,
 )
 
 
@@ -137,7 +137,7 @@ class CausalModule(nn.Module):
 
     def run(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool = True
-    ) -> tuple[list[jax.Array], list[LayerKeysValues | Entries]]:
+    ) -> tuple[list[jax.Array], list[LayerKeysValues | Entries | None]]:
         """Runs whole rows [B, T] of `length` [B]; returns states, and what caches hold, by layer.
 
         Padding follows the tokens, where the causal mask hides it.
@@ -162,7 +162,7 @@ class CausalModule(nn.Module):
 
     def read(
         self, tokens: jax.Array, length: jax.Array, features: tuple[int, ...]
-    ) -> tuple[list[LayerKeysValues | Entries], jax.Array, tuple[jax.Array, ...]]:
+    ) -> tuple[list[LayerKeysValues | Entries | None], jax.Array, tuple[jax.Array, ...]]:
         """Reads prompts [B, T]; returns keys and values, embeddings [B, D], and `features`."""
         states, made = self.run(tokens, length)
         last = jnp.take_along_axis(states[-1], (length - 1)[:, None, None], axis=1)[:, 0]
@@ -319,7 +319,7 @@ class Causal(LinenModel):
         else:
             made, embedding, taken = apply(self.module, "read", params, *step, features=features)
             own = [
-                _make_prompt_cache(new, prompt_length, capacity, reach, ahead)
+                make_layer_cache(new, prompt_length, capacity, reach, ahead)
                 for new, reach in zip(made, c.layer_reaches[: c.cached_layers], strict=True)
             ]
         taken = tuple(pad_positions(states, width) for states in taken)
@@ -328,7 +328,9 @@ class Causal(LinenModel):
     def _make_empty_caches(self, rows: int, capacity: int, ahead: int | None) -> list[LayerCache]:
         c = self.config
 
-        def make(heads: Heads, kind: Any, reach: int) -> LayerCache:
+        def make(mixes: bool, heads: Heads, kind: Any, reach: int) -> LayerCache:
+            if not mixes:
+                return None
             if kind is not None:
                 entries = kind.make_entries(rows, c.dtype)
                 return make_empty_recurrent_cache(entries, capacity, reach, ahead)
@@ -336,8 +338,9 @@ class Causal(LinenModel):
             like = jax.ShapeDtypeStruct(shape, c.dtype)
             return make_empty_cache(like, reach, ahead, 0 if c.latent else None)
 
-        layers = zip(c.layer_heads, c.layer_recurrences, c.layer_reaches, strict=True)
-        return [make(*layer) for layer in itertools.islice(layers, c.cached_layers)]
+        each = c.layer_mixers, c.layer_heads, c.layer_recurrences, c.layer_reaches
+        layers = itertools.islice(zip(*each, strict=True), c.cached_layers)
+        return [make(*layer) for layer in layers]
 
     def read_part(
         self,
@@ -358,12 +361,3 @@ class Causal(LinenModel):
         given = tokens, cache.data["own"], start, prompt_length
         own, embedding, taken = apply(self.module, "read_on", params, *given, features=features)
         return Cache({"own": own}, prompt_length - 1), PromptReading(embedding, None, taken)
-
-
-def _make_prompt_cache(
-    new: KeysValues | Entries, length: jax.Array, capacity: int, reach: int, ahead: int | None
-) -> LayerCache:
-    """Creates a layer's cache with what prompts [B, P] of `length` [B] add to it."""
-    if isinstance(new, Entries):
-        return make_prompt_recurrent_cache(new, length, capacity, reach, ahead)
-    return make_prompt_cache(new, length, capacity, reach, ahead)

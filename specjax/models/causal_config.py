@@ -42,7 +42,9 @@ class CausalConfig:
     values_are_keys: bool = False  # values have no projection of their own (Gemma 4)
     shared_caches: tuple[int, ...] = ()  # of the last layers: the layer whose cache each reads
     reads_cache: bool = False  # keys and values are those of an earlier layer
-    d_ffs: tuple[int, ...] = ()  # of each layer; empty: `d_ff` in all layers
+    d_ffs: tuple[int, ...] = ()  # of each layer, 0: no feed-forward; empty: `d_ff` in all layers
+    mixers: tuple[bool, ...] = ()  # whether each layer has attention or a recurrence; empty: all
+    has_mixer: bool = True  # attention or a recurrence
     layer_inputs: LayerInputs | None = None  # embeddings that each layer reads (Gemma 3n)
     position_offset: int = 0  # unused rows before the first learned position
     mixtures: tuple[Mixture | None, ...] = ()  # experts of each layer; None, or empty: none
@@ -103,11 +105,12 @@ class CausalConfig:
 
     def get_layer(self, layer: int) -> CausalConfig:
         """The shape of one layer, whose heads and feed-forward may be its own."""
-        if not (self.heads or self.d_ffs or self.shared_caches):
+        if not (self.heads or self.d_ffs or self.mixers or self.shared_caches):
             return self
         kv_heads, width, values_are_keys = self.layer_heads[layer]
         own = {"num_kv_heads": kv_heads, "d_head": width, "values_are_keys": values_are_keys}
         own |= {"heads": (), "d_ffs": (), "d_ff": self.d_ffs[layer] if self.d_ffs else self.d_ff}
+        own |= {"mixers": (), "has_mixer": self.layer_mixers[layer]}
         own |= {"shared_caches": (), "reads_cache": self.reads_cache or layer >= self.cached_layers}
         return dataclasses.replace(self, **own)
 
@@ -155,6 +158,16 @@ class CausalConfig:
     @property
     def layer_recurrences(self) -> tuple[Recurrence | None, ...]:
         return self.recurrences or (None,) * self.num_layers
+
+    @property
+    def layer_mixers(self) -> tuple[bool, ...]:
+        return self.mixers or (self.has_mixer,) * self.num_layers
+
+    @property
+    def attending_layers(self) -> tuple[int, ...]:
+        """The layers with attention."""
+        kinds = enumerate(zip(self.layer_mixers, self.layer_recurrences, strict=True))
+        return tuple(layer for layer, (mixes, kind) in kinds if mixes and kind is None)
 
     @property
     def layer_reaches(self) -> tuple[int, ...]:

@@ -130,6 +130,8 @@ def make_attention(
 
 
 class Layer(nn.Module):
+    """A mixer, which is attention or a recurrence, and a feed-forward; or one of the two."""
+
     config: CausalConfig
     rope: Rope | None
     mixture: Mixture | None
@@ -138,24 +140,41 @@ class Layer(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        if c.pre_norm or c.residual_norm:
-            self.attention_norm = make_norm(c)
-            self.ff_norm = self.attention_norm if c.shared_norm else make_norm(c)
-        if c.post_norm:
-            self.attention_post_norm, self.ff_post_norm = make_norm(c), make_norm(c)
-        if self.recurrence is None:
-            self.attention = make_attention(c, self.rope, self.query_scale)
-        else:
-            self.recurrent = self.recurrence.make_layer(c.d_model, c.activation, c.eps, c.dtype)
-        if self.mixture is None:
-            self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
-        else:
-            self.ff = Experts(self.mixture, c.activation, c.dtype)
+        if c.has_mixer:
+            self._make_mixer()
+        if self.has_feed_forward:
+            self._make_feed_forward()
         self.drop = nn.Dropout(c.dropout)
         if c.layer_inputs:
             self.input_gate = LayerInputGate(c.activation, c.eps, c.dtype)
         if c.layer_scale:
             self.scale = self.param("scale", nn.initializers.ones, (1,), jnp.float32)
+
+    @property
+    def has_feed_forward(self) -> bool:
+        return self.mixture is not None or self.config.d_ff > 0
+
+    def _make_mixer(self) -> None:
+        c = self.config
+        if c.pre_norm or c.residual_norm:
+            self.attention_norm = make_norm(c)
+        if c.post_norm:
+            self.attention_post_norm = make_norm(c)
+        if self.recurrence is None:
+            self.attention = make_attention(c, self.rope, self.query_scale)
+        else:
+            self.recurrent = self.recurrence.make_layer(c.d_model, c.activation, c.eps, c.dtype)
+
+    def _make_feed_forward(self) -> None:
+        c = self.config
+        if c.pre_norm or c.residual_norm:
+            self.ff_norm = self.attention_norm if c.shared_norm else make_norm(c)
+        if c.post_norm:
+            self.ff_post_norm = make_norm(c)
+        if self.mixture is None:
+            self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
+        else:
+            self.ff = Experts(self.mixture, c.activation, c.dtype)
 
     def __call__(
         self,
@@ -177,6 +196,8 @@ class Layer(nn.Module):
         layer's embeddings [B, T, E]; `shared` are the keys and values of an earlier layer, in place
         of its own.
         """
+        if not self.config.has_mixer:
+            return self.add_feed_forward(x, x, deterministic), None, None
         if self.recurrence is not None:
             h, made = self.recur(x, own, start, mask, length)
             return self.add_mixed(x, h, deterministic, given), made, None
@@ -239,8 +260,16 @@ class Layer(nn.Module):
         h = self.attention_post_norm(h) if self.config.post_norm else h
         attended = self._add(x, h, deterministic)
         attended = self.attention_norm(attended) if self.config.residual_norm else attended
-        h = x if self.config.parallel else attended
-        h = self.ff(self.ff_norm(h) if self.config.pre_norm else h, deterministic)
+        if not self.has_feed_forward:
+            return attended
+        read = x if self.config.parallel else attended
+        return self.add_feed_forward(attended, read, deterministic, given)
+
+    def add_feed_forward(
+        self, attended: jax.Array, x: jax.Array, deterministic: bool, given: jax.Array | None = None
+    ) -> jax.Array:
+        """States [B, T, D] with the feed-forward of x, and what layer inputs give, added."""
+        h = self.ff(self.ff_norm(x) if self.config.pre_norm else x, deterministic)
         h = self.ff_post_norm(h) if self.config.post_norm else h
         x = self._add(attended, h, deterministic)
         x = x if given is None else x + self.input_gate(x, given)
@@ -263,6 +292,8 @@ class Layer(nn.Module):
         self, x: jax.Array, own: LayerCache, start: jax.Array, turn: Turn | jax.Array | None
     ) -> LayerCache:
         """Writes what x [B, T, D] adds to the cache `own` from slot `start`."""
+        if own is None:
+            return None
         if isinstance(own, RecurrentCache):
             return self.recurrent.extend(self.normalize(x), own, start)[1]
         _, k, v = self.queries_keys_values(x, turn)

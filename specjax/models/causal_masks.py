@@ -77,7 +77,7 @@ def _make_masks(
     paths: jax.Array | None = None,
 ) -> list[Any]:
     """Builds each layer's mask from its cache and window; recurrent layers have `paths`."""
-    attending = [i for i, kind in enumerate(config.layer_recurrences) if kind is None]
+    attending = config.attending_layers
     windows = [config.layer_windows[i] for i in attending]
     caches = [own[config.cache_layers[i]] for i in attending]
     masks: list[Any] = [paths] * config.num_layers

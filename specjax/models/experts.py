@@ -90,6 +90,8 @@ class Mixture:
     normalized: bool = True  # the weights of a token's experts add up to 1
     shared: int = 0  # width of the expert that all tokens have as well; 0: none
     gated_shared: bool = False  # its output is scaled by a sigmoid gate of the token
+    shared_bias: bool = False  # of its projections, and of those to and from latent vectors
+    latent: int = 0  # width of vectors that other experts read and write; 0: the model's
     scoring: str = "softmax"  # of the router's logits, one of `SCORINGS`
     corrected: bool = False  # a learned bias of each expert counts in selection, not in weights
     groups: Groups | None = None  # None: all experts may be selected
@@ -204,8 +206,9 @@ class Experts(nn.Module):
         weights, chosen = Router(mixture, name="router")(tokens)
         if mixture.capacity:
             weights = drop_beyond_capacity(weights, chosen, len(x), mixture)
-        inwards = mixture.experts, x.shape[-1], mixture.d_ff
-        outwards = mixture.experts, mixture.d_ff, x.shape[-1]
+        width = mixture.latent or x.shape[-1]
+        inwards = mixture.experts, width, mixture.d_ff
+        outwards = mixture.experts, mixture.d_ff, width
         init = nn.initializers.variance_scaling(1.0, "fan_in", "normal", batch_axis=0)
 
         def parameter(name: str, init: Any, shape: tuple[int, ...]) -> Any:
@@ -225,7 +228,11 @@ class Experts(nn.Module):
         mix = gather_experts if chosen.size <= FEW * mixture.experts else scan_experts
         plain = gate_by(self.activation) if mixture.gated else ACTIVATIONS[self.activation]
         join = mixture.clamp or plain
-        mixed = mix(tokens, weights, chosen, matrices, join, biases, mixture.weighted_inputs)
+        project = functools.partial(Dense, dtype=self.dtype, bias=mixture.shared_bias)
+        read = project(width, name="latent_in")(tokens) if mixture.latent else tokens
+        mixed = mix(read, weights, chosen, matrices, join, biases, mixture.weighted_inputs)
+        if mixture.latent:
+            mixed = project(x.shape[-1], name="latent_out")(mixed)
         if mixture.shared:
             shared = SharedExpert(mixture, self.activation, self.dtype, name="shared")
             mixed = mixed + shared(tokens)
@@ -242,8 +249,10 @@ class SharedExpert(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Returns outputs [N, D] of states x [N, D]."""
-        expert = FeedForward(self.mixture.shared, self.activation, True, self.dtype, name="expert")
-        if not self.mixture.gated_shared:
+        mixture = self.mixture
+        shape = mixture.shared, self.activation, mixture.gated, self.dtype
+        expert = FeedForward(*shape, bias=mixture.shared_bias, name="expert")
+        if not mixture.gated_shared:
             return expert(x)
         return jax.nn.sigmoid(Dense(1, self.dtype, name="token_gate")(x)) * expert(x)
 

@@ -101,6 +101,8 @@ class LinenModel:
 
 def _move(own: LayerCache, start: jax.Array, path: jax.Array, count: jax.Array) -> LayerCache:
     """Moves the first `count` [B] slots of `start + path` [B, N] to `start ..`."""
+    if own is None:
+        return None
     if isinstance(own, RecurrentCache):
         return move_entries(own, start, path, count)
     return move_slots(own, start, path)

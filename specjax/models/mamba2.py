@@ -26,6 +26,8 @@ class Mamba2(Recurrence):
 
     taps_bias: bool = True  # of the convolution
     bias: bool = False  # of the projections
+    activation: str = ""  # of the convolution; empty: the model's
+    least_step: float = 0.0  # of tokens of prompts
 
     def __post_init__(self) -> None:
         if self.value_heads % self.key_heads:
@@ -34,7 +36,7 @@ class Mamba2(Recurrence):
             )
 
     def make_layer(self, width: int, activation: str, eps: float, dtype: Any) -> Mamba2Mixer:
-        return Mamba2Mixer(self, width, activation, eps, dtype)
+        return Mamba2Mixer(self, width, self.activation or activation, eps, dtype)
 
 
 class Mamba2Mixer(RecurrentLayer):
@@ -47,8 +49,14 @@ class Mamba2Mixer(RecurrentLayer):
         self.norm = RMSNorm(self.eps, groups=s.key_heads)
 
     def project(self, x: jax.Array) -> Projections:
+        return self._project(x, 0.0)
+
+    def project_prompt(self, x: jax.Array) -> Projections:
+        return self._project(x, self.shape.least_step)
+
+    def _project(self, x: jax.Array, least_step: float) -> Projections:
         inputs = jnp.concatenate([self.v(x), self.k(x), self.q(x)], axis=-1)
-        steps, decays = self.compute_steps(x)
+        steps, decays = self.compute_steps(x, least_step)
         return Projections(inputs, decays.swapaxes(1, 2), steps.swapaxes(1, 2))
 
     def make_inputs(self, convolved: jax.Array, given: Projections, slots: jax.Array) -> Inputs:

@@ -20,7 +20,13 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32
 
-from specjax.models.caches import compute_cache_size, fill, list_ring_slots, write
+from specjax.models.caches import (
+    compute_cache_size,
+    fill,
+    list_ring_slots,
+    make_prompt_cache,
+    write,
+)
 from specjax.models.recurrence import (
     State,
     Updates,
@@ -60,8 +66,8 @@ class RecurrentCache(struct.PyTreeNode):
 LayerKeysValues = tuple[Float[Array, "B _ _ _"], Float[Array, "B _ _ _"]]
 """Keys and values of one of several layers, whose heads may differ."""
 
-LayerCache = LayerKeysValues | RecurrentCache
-"""The cache of a layer with attention, or of a recurrent one."""
+LayerCache = LayerKeysValues | RecurrentCache | None
+"""The cache of a layer with attention, or of a recurrent one; None: of one with neither."""
 
 
 def make_empty_recurrent_cache(
@@ -82,6 +88,21 @@ def make_prompt_recurrent_cache(
     like = jax.eval_shape(lambda: new)
     empty = make_empty_recurrent_cache(like, capacity, reach, ahead)
     return append_chunk(empty, new, jnp.zeros_like(length), length)
+
+
+def make_layer_cache(
+    new: LayerKeysValues | Entries | None,
+    length: Int[Array, " B"],
+    capacity: int,
+    reach: int,
+    ahead: int | None,
+) -> LayerCache:
+    """Creates a layer's cache with what prompts [B, P] of `length` [B] add to it."""
+    if new is None:
+        return None
+    if isinstance(new, Entries):
+        return make_prompt_recurrent_cache(new, length, capacity, reach, ahead)
+    return make_prompt_cache(new, length, capacity, reach, ahead)
 
 
 def append_chunk(

@@ -96,6 +96,10 @@ class RecurrentLayer(nn.Module):
         """Computes what the layer needs of normed states x [B, T, D]."""
         raise NotImplementedError
 
+    def project_prompt(self, x: jax.Array) -> Projections:
+        """Computes the same of a prompt's tokens."""
+        return self.project(x)
+
     def make_inputs(self, convolved: jax.Array, given: Projections, slots: jax.Array) -> Inputs:
         """Splits convolved channels [B, T, C] of `slots` [B, T] into the recurrence's heads."""
         raise NotImplementedError
@@ -129,16 +133,17 @@ class RecurrentLayer(nn.Module):
         if bias:
             self.taps_bias = self.param("taps_bias", nn.initializers.zeros, (c,), jnp.float32)
 
-    def compute_steps(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Computes step sizes [B, T, H] in float32, and the logarithms of decays."""
+    def compute_steps(self, x: jax.Array, least: float = 0.0) -> tuple[jax.Array, jax.Array]:
+        """Computes float32 step sizes [B, T, H], at least `least`, and logarithms of decays."""
         speed = jnp.exp(self.log_speed.astype(jnp.float32))
         step = self.decay(x).astype(jnp.float32) + self.decay_bias.astype(jnp.float32)
         step = jax.nn.softplus(step)
+        step = jnp.maximum(step, least) if least else step
         return step, -(speed * step)
 
     def __call__(self, x: jax.Array) -> tuple[jax.Array, Entries]:
         """Mixes normed states x [B, T, D] of whole rows; returns their entries too."""
-        given, s = self.project(x), self.shape
+        given, s = self.project_prompt(x), self.shape
         before = jnp.zeros((len(x), s.reach, given.inputs.shape[-1]), given.inputs.dtype)
         state = jnp.zeros((len(x), s.value_heads, s.d_key, s.d_value), jnp.float32)
         mixed, new = self._run_chain(given, before, state, jnp.zeros(len(x), jnp.int32))
@@ -148,7 +153,7 @@ class RecurrentLayer(nn.Module):
         self, x: jax.Array, own: RecurrentCache, start: jax.Array, length: jax.Array
     ) -> tuple[jax.Array, RecurrentCache]:
         """Mixes a chunk x [B, T, D] of prompts of `length` [B] at slots from `start` [B]."""
-        mixed, new = self._run_after(self.project(x), own, start)
+        mixed, new = self._run_after(self.project_prompt(x), own, start)
         return self.read_out(x, mixed), append_chunk(own, new, start, length)
 
     def extend(

@@ -36,10 +36,12 @@ class ExpertsShape:
     chosen: int  # for each token
     d_ff: int  # of each expert
     shared: int = 0  # width of the expert that all tokens have; 0: none
+    latent: int = 0  # width of vectors that other experts read and write; 0: the model's
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            count(field.name, getattr(self, field.name), least=int(field.name != "shared"))
+            least = int(field.name not in ("shared", "latent"))
+            count(field.name, getattr(self, field.name), least=least)
         if self.chosen > self.experts:
             raise ValueError(
                 f"chosen is {self.chosen}; it must be at most the {self.experts} experts"
@@ -76,7 +78,10 @@ def distinct_experts(experts: ArrayLike, chosen: ArrayLike, tokens: ArrayLike) -
     return all_of_them * (1.0 - (1.0 - share) ** count("tokens", tokens))
 
 
-SHAPES = ("mixtures", "recurrences", "encoder", "reading", "merged", "layer_widths", "latent")
+SHAPES = (
+    "mixtures", "recurrences", "encoder", "reading", "merged", "layer_widths", "latent", "d_ffs",
+    "mixers",
+)  # fmt: skip
 """Fields of a shape that are no counts."""
 
 
@@ -94,6 +99,8 @@ class TransformerShape:
     kv_heads: int | None = None  # None: as many as heads
     layer_widths: tuple[tuple[int, int], ...] = ()  # of all query and of all key heads of each
     # layer; empty: by the fields above in all
+    d_ffs: tuple[int, ...] = ()  # of each decoder layer, 0: no feed-forward; empty: `d_ff` in all
+    mixers: tuple[bool, ...] = ()  # whether each decoder layer attends or recurs; empty: all do
     encoder_layers: int = 0  # 0: decoder-only, without cross-attention
     mixtures: tuple[ExpertsShape | None, ...] = ()  # of each decoder layer; empty: none has experts
     recurrences: tuple[RecurrenceShape | None, ...] = ()  # of each decoder layer, in place of
@@ -110,7 +117,7 @@ class TransformerShape:
             value = getattr(self, field.name)
             if value is not None and field.name not in SHAPES:
                 count(field.name, value, least=0 if field.name.endswith("layers") else 1)
-        for name in ("mixtures", "recurrences"):
+        for name in ("mixtures", "recurrences", "d_ffs", "mixers"):
             entries = len(getattr(self, name))
             if entries not in (0, self.layers):
                 raise ValueError(
@@ -146,7 +153,7 @@ class TransformerShape:
     @property
     def attending_layers(self) -> int:
         """Decoder layers with attention."""
-        return self.layers - len(self.recurrent)
+        return self.layers - len(self.recurrent) - self.mixers.count(False)
 
     def average_layers(self, attending: float, recurrent: list[int]) -> float:
         """The mean over decoder layers of a count of those with attention, and of the others'."""
@@ -182,6 +189,8 @@ class TransformerShape:
             layers=end - begin,
             mixtures=self.mixtures[begin:end],
             recurrences=self.recurrences[begin:end],
+            d_ffs=self.d_ffs[begin:end],
+            mixers=self.mixers[begin:end],
             layer_widths=self.layer_widths[begin:end],
         )
 
@@ -191,9 +200,12 @@ class TransformerShape:
         return self.encoder or self
 
     @property
-    def dense_layers(self) -> int:
-        """Decoder layers without experts."""
-        return self.layers - sum(mixture is not None for mixture in self.mixtures)
+    def dense_width(self) -> int:
+        """Width of the feed-forwards of all decoder layers without experts."""
+        widths = self.d_ffs or (self.d_ff,) * self.layers
+        mixtures = self.mixtures or (None,) * self.layers
+        pairs = zip(widths, mixtures, strict=True)
+        return sum(width for width, mixture in pairs if mixture is None)
 
     @property
     def attention_weights(self) -> float:
@@ -243,9 +255,10 @@ class TransformerShape:
         query_and_output = self.cross_projections * 2 * self.d_model * self.width
         total = self.attending_layers * self.attention_weights + self.layers * query_and_output
         total += sum(one.count_weights(self.d_model) for one in self.recurrent)
-        total = total + self.dense_layers * self.ff_matrices * self.d_model * self.d_ff
+        total = total + self.ff_matrices * self.d_model * self.dense_width
         for mixture in filter(None, self.mixtures):
-            expert = self.ff_matrices * self.d_model * mixture.d_ff
+            total = total + 2 * self.d_model * mixture.latent
+            expert = self.ff_matrices * (mixture.latent or self.d_model) * mixture.d_ff
             shared = self.ff_matrices * self.d_model * mixture.shared
             total = total + self.d_model * mixture.experts + shared + experts(mixture) * expert
         return total
@@ -255,7 +268,7 @@ class TransformerShape:
         """Elements of activation traffic per token in all decoder layers."""
         mixtures = filter(None, self.mixtures)
         experts = sum(mixture.chosen * mixture.d_ff + mixture.shared for mixture in mixtures)
-        inner = self.dense_layers * self.d_ff + experts
+        inner = self.dense_width + experts
         mixed = self.attending_layers * self.width + sum(one.width for one in self.recurrent)
         return self.layers * 8 * self.d_model + 4 * mixed + 2 * inner
 

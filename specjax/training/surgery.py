@@ -118,7 +118,7 @@ def take_layers_shape(
             if of_layers := getattr(model.config, name, ()):
                 config[name] = tuple(of_layers[layer] for layer in layers)
     else:
-        for name in ("windows", "ropes", "heads", "d_ffs", "mixtures", "recurrences"):
+        for name in ("windows", "ropes", "heads", "d_ffs", "mixers", "mixtures", "recurrences"):
             of_layers = getattr(model.config, name)
             config[name] = tuple(of_layers[layer] for layer in decoder) if of_layers else ()
         config["query_scales"] = model.config.query_scales[: len(decoder)]

@@ -26,7 +26,7 @@ ENCODERS = [
 ]  # fmt: skip
 DECODERS = [
     "llama", "gemma3_text", "gpt2", "gpt_neox", "mistral", "opt_350m", "qwen3_moe", "qwen3_5_text",
-    "gpt_oss", "deepseek_v3", "granitemoehybrid",
+    "gpt_oss", "deepseek_v3", "granitemoehybrid", "nemotron_h",
 ]  # fmt: skip
 FAST = ("t5_v1_1", "llama")
 NEW = 10

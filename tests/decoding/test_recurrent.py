@@ -58,11 +58,44 @@ def make_models(kind: Recurrence) -> Models:
     return ("target", Causal(config)), ("drafter", Causal(narrow)), ("little", Causal(little))
 
 
-@pytest.fixture(
-    params=["delta", *(pytest.param(k, marks=pytest.mark.slow) for k in ("mamba2", "rg_lru"))]
-)
+def split_layers(model: Causal) -> Causal:
+    """A model with each sublayer in a layer of its own, as Nemotron-H has them."""
+    config = model.config
+    twice = {
+        "num_layers": 2 * config.num_layers,
+        "recurrences": tuple(kind for own in config.recurrences for kind in (own, None)),
+        "mixers": (True, False) * config.num_layers,
+        "d_ffs": (0, config.d_ff) * config.num_layers,
+    }
+    return Causal(dataclasses.replace(config, **twice))
+
+
+SLOW = ("mamba2", "rg_lru", "single sublayers")
+
+
+@pytest.fixture(params=["delta", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)])
 def models(request: pytest.FixtureRequest) -> Models:
-    return make_models(RECURRENCES[request.param])
+    if request.param in RECURRENCES:
+        return make_models(RECURRENCES[request.param])
+    whole = make_models(RECURRENCES["mamba2"])
+    return tuple((name, split_layers(model)) for name, model in whole)
+
+
+@pytest.mark.slow
+def test_sublayers_in_layers_of_their_own_compute_the_same() -> None:
+    (_, whole), *_ = make_models(RECURRENCES["mamba2"])
+    params, split = whole.init(jax.random.key(0)), {}
+    for name, layer in params.items():
+        prefix, _, number = name.partition("_")
+        if prefix != "layers":
+            split[name] = layer
+            continue
+        of_ff = {part: layer[part] for part in ("ff", "ff_norm")}
+        split[f"layers_{2 * int(number)}"] = {k: v for k, v in layer.items() if k not in of_ff}
+        split[f"layers_{2 * int(number) + 1}"] = of_ff
+    batch = {"inputs": jnp.array([[3, 4, 5, 6, 7]]), "length": jnp.array([5])}
+    expected = whole.teach(params, batch)[0]
+    np.testing.assert_allclose(split_layers(whole).teach(split, batch)[0], expected, atol=1e-6)
 
 
 PROMPTS = [[3, 4, 5, 6, 7, 8, 9, 2, 3, 4], [6], [7, 8, 9, 2, 3, 4], [2, 2]]

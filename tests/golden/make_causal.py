@@ -24,6 +24,7 @@ LAST_NORMS = (
     "model.norm.weight", "ln_f.weight", "gpt_neox.final_layer_norm.weight",
     "decoder.final_layer_norm.weight", "model.final_layernorm.weight", "transformer.ln_f.weight",
     "model.final_norm.weight", "transformer.norm_f.weight",
+    "model.norm_f.weight",
 )  # fmt: skip
 SMALLEST_LEAD = 0.01
 """Least distance between the two best logits on a greedy path: rounding cannot flip a token."""
@@ -90,6 +91,11 @@ DEEPSEEK_EXPERTS = {
 LATENT = {
     "kv_lora_rank": 10, "q_lora_rank": 9, "qk_nope_head_dim": 4, "qk_rope_head_dim": 6,
     "v_head_dim": 7, "num_key_value_heads": 4,
+}  # fmt: skip
+NEMOTRON_H = {
+    "mamba_num_heads": 6, "mamba_head_dim": 4, "ssm_state_size": 5, "n_groups": 2,
+    "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_group": 3,
+    "topk_group": 2, "moe_shared_expert_intermediate_size": 20, "routed_scaling_factor": 1.5,
 }  # fmt: skip
 WITHOUT_HEAD_DIM = {name: size for name, size in LLAMA.items() if name != "head_dim"}
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -176,6 +182,13 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     }),
     "bamba": ("bamba", {
         **LLAMA, **MAMBA, "head_dim": 8, "num_hidden_layers": 3, "attn_layer_indices": [1],
+    }),
+    "nemotron_h": ("nemotron_h", {
+        **{name: size for name, size in LLAMA.items() if name != "num_hidden_layers"},
+        **NEMOTRON_H, "moe_latent_size": 8,
+        "layers_block_type": [
+            "linear_attention", "full_attention", "moe", "linear_attention", "mlp",
+        ],
     }),
     "recurrent_gemma": ("recurrent_gemma", {
         "hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 3,

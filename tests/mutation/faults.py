@@ -1356,6 +1356,20 @@ FAULTS = (
         "tests/models/test_causal_golden.py -k bamba",
     ),
     Fault(
+        "a layer without a mixer has no feed-forward either",
+        "models/causal_layers.py",
+        "return self.add_feed_forward(x, x, deterministic), None, None",
+        "return x, None, None",
+        "tests/models/test_causal_golden.py -k nemotron_h",
+    ),
+    Fault(
+        "experts leave latent vectors as they are",
+        "models/experts.py",
+        'mixed = project(x.shape[-1], name="latent_out")(mixed)',
+        'mixed = project(x.shape[-1], name="latent_out")(read)',
+        "tests/models/test_causal_golden.py -k nemotron_h",
+    ),
+    Fault(
         "decays of other branches count",
         "models/recurrence.py",
         "on_path = jnp.where(visible[:, None], decays[:, :, None], 0.0)",

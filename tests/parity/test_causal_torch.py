@@ -52,6 +52,8 @@ DELTA = GOLDEN["DELTA"] | {
     "linear_num_value_heads": 6, "linear_key_head_dim": 10, "linear_value_head_dim": 8,
 }  # fmt: skip
 MAMBA = GOLDEN["MAMBA"] | {"mamba_n_heads": 12, "mamba_n_groups": 3, "mamba_d_state": 10}
+NEMOTRON_H = {k: v for k, v in WIDE.items() if k != "num_hidden_layers"} | GOLDEN["NEMOTRON_H"]
+NEMOTRON_H |= {"moe_intermediate_size": 40, "time_step_min": 1e-6}
 GRANITE_MOE = WIDE | GOLDEN["GRANITE"] | {"intermediate_size": 40, "num_local_experts": 5}
 DEEPSEEK_EXPERTS = GOLDEN["DEEPSEEK_EXPERTS"] | {"moe_intermediate_size": 40}
 LATENT = GOLDEN["LATENT"] | {
@@ -300,6 +302,18 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.6}}
         | {"mamba_d_conv": 2, "tie_word_embeddings": True},
     ),
+    "nemotron_h": (
+        "nemotron_h",
+        NEMOTRON_H
+        | {"layers_block_type": ["moe", "linear_attention", "full_attention", "moe", "mlp"]}
+        | {"moe_latent_size": 20, "mlp_bias": True},
+    ),
+    "nemotron_h_dense": (
+        "nemotron_h",
+        NEMOTRON_H
+        | {"hybrid_override_pattern": "MM-*-", "mlp_hidden_act": "gelu", "mlp_bias": True}
+        | {"use_bias": True, "use_conv_bias": False, "conv_kernel": 3, "mamba_hidden_act": "relu"},
+    ),
     "recurrent_gemma": (
         "recurrent_gemma",
         PHI | {"attention_window_size": 12, "logits_soft_cap": 8.0, "attention_bias": True},
@@ -446,6 +460,16 @@ def test_logits_of_random_models_equal_pytorch(pair: Any) -> None:
     tokens, length = random_rows(6, (90, 91))
     made = ours.model.module.apply({"params": ours.params}, tokens, length)
     close(made, GOLDEN["logits"](reset(theirs), tokens))
+
+
+def test_steps_of_whole_texts_are_as_long_as_in_pytorch(tmp_path: Path) -> None:
+    """PyTorch lengthens those of prompts only, not of single tokens after a cache."""
+    kinds = {"layers_block_type": ["linear_attention", "full_attention"], "time_step_min": 0.5}
+    theirs = GOLDEN["build"]("nemotron_h", NEMOTRON_H | kinds, 3)
+    theirs.save_pretrained(tmp_path)
+    ours, (tokens, length) = load(tmp_path), random_rows(4, (30, 31))
+    ours = ours.model.module.apply({"params": ours.params}, tokens % 96, length)
+    close(ours, GOLDEN["logits"](theirs, tokens % 96))
 
 
 def test_prefill_steps_and_chunks_agree_with_each_other_and_with_pytorch(pair: Any) -> None:

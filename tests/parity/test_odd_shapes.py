@@ -47,6 +47,7 @@ MAGNIFIED = {
     "qwen3_next": 4,
     "qwen3_5_moe_text": 4,
     "granitemoehybrid": 3,
+    "nemotron_h": 3,
 }
 """Norms behind its sublayers magnify the rounding of those that add little, and so do norms of the
 two features that one Gemma has: PyTorch's own logits in float32 are 6e-4 from those in float64. So

@@ -210,6 +210,58 @@ RECURRENT_GEMMA: list[Mutation] = [
     *each("w_init_variance_scale", 0.5),
     *each("final_w_init_variance_scale", 0.5),
 ]
+NEMOTRON_KINDS = [RECURRENT, "mlp", FULL, "moe"]
+NEMOTRON_H: list[Mutation] = [
+    *each("layers_block_type", NEMOTRON_KINDS[::-1], ["mamba", "attention", "moe"], [], "M", ["x"]),
+    *each("layers_block_type", [1], None, GONE),
+    *each("layer_types", NEMOTRON_KINDS[:3], layers_block_type=GONE),
+    *each("hybrid_override_pattern", "M*E", "*-", "", "MX", 3, layers_block_type=GONE),
+    *each("hybrid_override_pattern", "M*E"),
+    *each("num_hidden_layers", 2, 9),
+    *each("mamba_num_heads", 2, 8, 3, 0, None, GONE),
+    *each("mamba_head_dim", 8, 0, None, GONE),
+    *each("ssm_state_size", 8, 0, GONE),
+    *each("n_groups", 1, 4, 3, 0, None, GONE),
+    *each("mamba_n_groups", 4, 2),
+    *each("mamba_n_groups", 4, n_groups=GONE),
+    *each("conv_kernel", 3, 1, GONE, None),
+    *each("mamba_d_conv", 3, conv_kernel=GONE),
+    *each("use_conv_bias", False, None, GONE),
+    *each("use_bias", True, None, GONE),
+    *each("mamba_proj_bias", True),
+    *each("mamba_hidden_act", "gelu", "no_such", None, GONE),
+    *each("mlp_hidden_act", "silu", "no_such", None, GONE),
+    *each("mlp_bias", True, None, GONE),
+    *each("expand", 3),
+    *each("chunk_size", 3),
+    *each("time_step_min", 0.0, 0.002, -0.1, "x", None, GONE),
+    *each("time_step_limit", [0.1, 0.5]),
+    *each("time_step_max", 0.5),
+    *each("layer_norm_epsilon", 1e-2, 0.0, None, GONE),
+    *each("attention_bias", True),
+    *each("num_key_value_heads", 2, 3, None, GONE),
+    *each("head_dim", 4, GONE, None),
+    *each("sliding_window", 3),
+    *each("rope_theta", 70.0),
+    *each("rope_parameters", LINEAR),
+    *each("intermediate_size", 12, 0, GONE),
+    *each("n_routed_experts", 2, 8, 0, GONE),
+    *each("num_local_experts", 8, n_routed_experts=GONE),
+    *each("num_experts_per_tok", 1, 3, 7, 0, GONE),
+    *each("moe_intermediate_size", 8, 0, GONE),
+    *each("moe_shared_expert_intermediate_size", 8, 0, None, GONE),
+    *each("moe_latent_size", 4, 0, None, GONE),
+    *each("n_shared_experts", 3),
+    *each("routed_scaling_factor", 0.5, 0, None, GONE),
+    *each("n_group", 1, 2, 6, 0),
+    *each("topk_group", 1, 3, 4, 0),
+    *each("norm_topk_prob", False, None, GONE),
+    *each("tie_word_embeddings", True),
+    *each("num_logits_to_keep", 3),
+    *each("num_nextn_predict_layers", 1),
+    *each("residual_in_fp32", True),
+    *each("hidden_dropout", 0.5),
+]
 SCALES = "short_mscale", "long_mscale"
 SCALED = {
     "rope_type": "longrope", "rope_theta": 500.0, "original_max_position_embeddings": 8,
@@ -496,6 +548,15 @@ DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         {"vocab_size": VOCABULARY, "d_model": 16, "n_layers": 2, "n_heads": 2, **SPECIAL}
         | {"max_seq_len": 64, "attn_config": ATTENTION},
         MPT,
+    ),
+    "nemotron_h": (
+        "nemotron_h",
+        {name: value for name, value in HEADED.items() if name != "num_hidden_layers"}
+        | {"mamba_num_heads": 4, "mamba_head_dim": 4, "ssm_state_size": 6, "n_groups": 2}
+        | {"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+        | {"n_group": 3, "topk_group": 2, "moe_shared_expert_intermediate_size": 20}
+        | {"moe_latent_size": 8, "layers_block_type": NEMOTRON_KINDS},
+        NEMOTRON_H,
     ),
     "phimoe": (
         "phimoe",

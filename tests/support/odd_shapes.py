@@ -28,7 +28,7 @@ COUNTS = {
     "granitemoehybrid": 4, "bamba": 4, "granitemoe": 3, "granitemoeshared": 3,
     "switch_transformers": 5, "led": 5, "pegasus_x": 4,
     "qwen3_5_moe_text": 4, "recurrent_gemma": 4, "phimoe": 4, "llama4_text": 6,
-    "bloom": 4, "mpt": 4,
+    "bloom": 4, "mpt": 4, "nemotron_h": 4,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -831,6 +831,39 @@ def _recurrent_gemma(draw: _Choice) -> dict[str, Any]:
     }
 
 
+def _nemotron_h(draw: _Choice) -> dict[str, Any]:
+    """With some layer that attends, as in `_hybrid`; PyTorch's experts have widths of fours."""
+    shape, experts = _headed(draw), _deepseek_experts(draw)
+    for name in ("hidden_act", "rope_parameters", "num_hidden_layers", "rms_norm_eps"):
+        del shape[name]
+    for name in ("first_k_dense_replace", "n_shared_experts", "num_hidden_layers"):
+        del experts[name]
+    heads, groups = draw.of((1, 1), (2, 1), (3, 3), (6, 2))
+    kinds = [draw.of("linear_attention", "full_attention", "moe", "mlp") for _ in range(4)]
+    return (
+        shape
+        | experts
+        | {
+            "hidden_size": 4 * draw.of(2, 3, 7),
+            "layers_block_type": [*kinds, "full_attention", "moe"][:: draw.of(1, -1)],
+            "moe_latent_size": draw.of(None, 4, 12),
+            "moe_shared_expert_intermediate_size": draw.of(3, 24),
+            "mamba_num_heads": heads,
+            "n_groups": groups,
+            "mamba_head_dim": draw.of(1, 4, 10),
+            "ssm_state_size": draw.of(1, 3, 8),
+            "conv_kernel": draw.of(2, 3, 4),
+            "use_conv_bias": draw.chance(),
+            "use_bias": draw.chance(),
+            "mlp_bias": draw.chance(),
+            "mlp_hidden_act": draw.of("relu2", "relu2", "silu"),
+            "layer_norm_epsilon": draw.of(1e-5, 1e-3),
+            "tie_word_embeddings": False,
+            "time_step_min": draw.of(1e-6, 1e-5),
+        }
+    )
+
+
 def _granite_moe(draw: _Choice) -> dict[str, Any]:
     factors = _granite(draw)
     del factors["mlp_bias"]
@@ -914,4 +947,5 @@ _MAKERS = {
     "granitemoe": _granite_moe, "granitemoeshared": _granite_shared,
     "qwen3_5_moe_text": _qwen3_5_moe, "recurrent_gemma": _recurrent_gemma,
     "phimoe": _phimoe, "llama4_text": _llama4, "bloom": _bloom, "mpt": _mpt,
+    "nemotron_h": _nemotron_h,
 }  # fmt: skip

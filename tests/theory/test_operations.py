@@ -107,6 +107,21 @@ def test_latent_attention_has_the_counted_operations(query_rank):
     assert sum(leaf.size for leaf in jax.tree.leaves(cache)) == 3 * 2 * 64 * shape.cached_width
 
 
+def test_layers_of_one_sublayer_have_the_counted_weights():
+    mixture = Mixture(experts=4, chosen=2, d_ff=10, shared=7, latent=6, gated=False)
+    config = CausalConfig(
+        "nemotron_h", 100, d_model=16, d_ff=24, num_layers=4, num_heads=4, num_kv_heads=2, d_head=8,
+        max_positions=128, rope=Rope(8), gated=False, mixers=(True, True, False, False),
+        recurrences=(Mamba2(2, 4, 6, 5), None, None, None), d_ffs=(0, 0, 24, 0),
+        mixtures=(None, None, None, mixture),
+    )  # fmt: skip
+    sizes = jax.tree_util.tree_flatten_with_path(get_parameter_shapes(Causal(config)))[0]
+    names = [({key.key for key in path}, leaf.size) for path, leaf in sizes]
+    kinds = {"kernel", "taps", "ups", "downs"}
+    matrices = [size for path, size in names if path & kinds and "head" not in path]
+    assert transformer_shape(Causal(config)).decoder_weights == sum(matrices)
+
+
 @pytest.mark.parametrize(
     "kind",
     [GatedDelta(2, 4, 6, 5), Mamba2(2, 4, 6, 5), RgLru(1, 12, 1, 1, blocks=3)],

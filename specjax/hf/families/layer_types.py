@@ -57,8 +57,10 @@ def windows_of(
     return tuple(window if kind == KINDS[1] else 0 for kind in kinds)
 
 
-def read_kinds(kinds: Any, layers: int, known: Sequence[str]) -> list[str]:
-    """The kind of each of the layers by `layer_types`, of the `known` names.
+def read_kinds(
+    kinds: Any, layers: int, known: Sequence[str], field: str = "layer_types"
+) -> list[str]:
+    """The kind of each of the layers by `layer_types` or such a field, of the `known` names.
 
     Raises:
       ValueError: naming the field, its value and what is allowed.
@@ -66,7 +68,7 @@ def read_kinds(kinds: Any, layers: int, known: Sequence[str]) -> list[str]:
     named = isinstance(kinds, list) and all(kind in known for kind in kinds)
     if not named or len(kinds) != layers:
         raise ValueError(
-            f"layer_types is {format_value(kinds)}; it must name each of the {layers} layers"
+            f"{field} is {format_value(kinds)}; it must name each of the {layers} layers"
             f" {' or '.join(map(repr, known))}"
         )
     named_kinds: list[str] = kinds

@@ -560,6 +560,7 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
         "ministral",
         "ministral3",
         "mpt",
+        "nemotron_h",
         "olmo",
         "olmo2",
         "olmo3",
@@ -595,6 +596,16 @@ def test_heads_of_mamba_fill_their_width_and_their_steps_have_no_limit() -> None
     assert "mamba_n_groups is 4; it must divide the 6" in complaint("bamba", mamba_n_groups=4)
     assert "must be [0, Infinity]" in complaint("bamba", time_step_limit=[0.0, 0.5])
     assert shape("bamba", time_step_limit=[0.0, float("inf")]) == shape("bamba")
+
+
+def test_layers_of_one_sublayer_are_named_by_a_list_or_a_pattern() -> None:
+    kinds = {"layers_block_type": None, "hybrid_override_pattern": "M*EM-"}
+    assert shape("nemotron_h", **kinds) == shape("nemotron_h")
+    sentence = complaint("nemotron_h", **kinds | {"hybrid_override_pattern": "M*X"})
+    assert "hybrid_override_pattern is 'M*X'; it must have one of M * - E for each" in sentence
+    sentence = complaint("nemotron_h", layers_block_type=["mlp", "rnn"])
+    assert "layers_block_type is ['mlp', 'rnn']; it must name each of the 2 layers" in sentence
+    assert "n_groups is 4; it must divide mamba_num_heads, 6" in complaint("nemotron_h", n_groups=4)
 
 
 def test_the_share_of_a_head_that_is_rotated_has_an_older_name() -> None:
