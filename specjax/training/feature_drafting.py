@@ -7,7 +7,7 @@ text, the drafter's distributions and the target's distributions (`Step`).
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -166,22 +166,25 @@ class TeacherOutputs(struct.PyTreeNode):
     labels: jax.Array  # [B, T] places of the labels among the U ids; U: not one of them
     features: jax.Array  # [B, T, F * E] states of the layers that the drafter reads
     cross: Cross | None
+    caches: list[Any]  # of all layers, as the target keeps them
 
 
 def run_teacher(model: FeatureDrafter, frozen: Frozen, batch: TrainingBatch) -> TeacherOutputs:
     """The target's outputs at every token of the text, without a gradient."""
-    logits, features, cross = target_states(model, frozen[TEACHER], batch)
+    logits, features, cross, caches = target_states(model, frozen[TEACHER], batch)
     ids = frozen[TRUNK].params["ids"]
     probs = jnp.take(jax.nn.softmax(logits, axis=-1), ids, axis=-1)
     places = jnp.full(logits.shape[-1], len(ids)).at[ids].set(jnp.arange(len(ids)))
     labels = jnp.take(places, batch["labels"], mode="clip")
-    return TeacherOutputs(probs, argmax(logits), labels, features, cross)
+    return TeacherOutputs(probs, argmax(logits), labels, features, cross, caches)
 
 
 def target_states(
     model: FeatureDrafter, teacher: FrozenModel, batch: TrainingBatch
-) -> tuple[jax.Array, jax.Array, Cross | None]:
-    """A target's logits [B, T, V], states [B, T, F * E] and cross-attention cache of one layer."""
+) -> tuple[jax.Array, jax.Array, Cross | None, list[Any]]:
+    """A target's logits [B, T, V], states [B, T, F * E], cross-attention cache of one layer, and
+    the caches of all of its layers.
+    """
     target, params, tokens = teacher.model, jax.lax.stop_gradient(teacher.params), batch["inputs"]
     if target.info.start_token is None:
         prompt = tokens[:, :1], jnp.ones(len(tokens), jnp.int32)
@@ -189,12 +192,12 @@ def target_states(
         prompt = batch["prompt"], batch["prompt_length"]
     cache, _ = target.start(params, *prompt, tokens.shape[1])
     cache = cache.replace(length=jnp.zeros_like(cache.length))
-    output, _ = target.extend(params, tokens, cache, features=model.config.features)
+    output, cache = target.extend(params, tokens, cache, features=model.config.features)
     cross = None
     if layer := model.config.cross:
         cross = *cache.data["cross"][layer - 1], cache.data["cross_bias"]
     features = jnp.concatenate(output.features, axis=-1)
-    return jax.lax.stop_gradient((output.logits, features, cross))
+    return jax.lax.stop_gradient((output.logits, features, cross, cache.data["own"]))
 
 
 def whole(params: Params, frozen: Frozen) -> Params:

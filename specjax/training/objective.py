@@ -119,5 +119,6 @@ def shift_right(values: jax.Array, offset: int) -> jax.Array:
 
 
 def shift_left(values: jax.Array, offset: int) -> jax.Array:
-    """values[b, t + offset] of values [B, T]; zero, or False, beyond the end."""
-    return jnp.pad(values, ((0, 0), (0, offset)))[:, offset:]
+    """values[b, t + offset] of values [B, T, ...]; zero, or False, beyond the end."""
+    rest = ((0, 0),) * (values.ndim - 2)
+    return jnp.pad(values, ((0, 0), (0, offset), *rest))[:, offset:]

@@ -191,6 +191,8 @@ def test_another_target_is_refused(changes: dict[str, Any], words: str) -> None:
         decoding_state.check_resources(env, {"target": None, "drafter": None})
 
 
-def test_no_objective_trains_an_assistant() -> None:
-    with pytest.raises(UserError, match="of family 'gemma4_assistant'; no objective trains it"):
-        check_objective(ConfigDict(), Distillation(), make()[0])
+def test_no_other_objective_trains_an_assistant() -> None:
+    words = "it must be 'assistant', as the model is .* of family 'gemma4_assistant'"
+    with pytest.raises(UserError, match=words):
+        given = ConfigDict({"objective": {"name": "distillation"}})
+        check_objective(given, Distillation(), make()[0])

@@ -56,6 +56,7 @@ SHAPES = {
     "eagle": {"draft_vocab_size": 60},
     "p_eagle": {"draft_vocab_size": 60},
     "dflash": {"draft_vocab_size": 60, "block_size": 3},
+    "assistant": {"draft_vocab_size": 60},
     "mtp": {},
 }
 STRATEGIES = {
@@ -68,13 +69,27 @@ STRATEGIES = {
         specjax.strategy(drafter="p_eagle", widths=(3, 2)),
     ),
     "dflash": (specjax.strategy(drafter="dflash", length=2),),
+    "assistant": (
+        specjax.strategy(drafter="assistant", length=3),
+        specjax.strategy(drafter="assistant", widths=(3, 2)),
+    ),
 }
 STRATEGIES["mtp"] = STRATEGIES["eagle"]
 PROMPTS = [[3, 40, 5, 6, 71, 8, 9, 10, 11, 12, 93, 14], [4, 9], [7, 8, 9, 2, 3]]
 LIMIT, STEPS = 12, 40
 
-KINDS = ("eagle", "p_eagle", "dflash")
-EVERY = [(family, f"{kind}_llama") for family in ROTARY for kind in KINDS]
+KINDS = ("eagle", "p_eagle", "dflash", "assistant")
+LENDS_NO_CACHE = {
+    ("assistant", family)
+    for family in ("deepseek_v2", "deepseek_v3", "gemma4_small", "mistral", "mixtral", "phimoe")
+}
+"""Latent keys, windows in all layers, or heads unlike those that the target's shape gives."""
+EVERY = [
+    (family, f"{kind}_llama")
+    for family in ROTARY
+    for kind in KINDS
+    if (kind, family) not in LENDS_NO_CACHE
+]
 EVERY += [(family, f"{kind}_t5") for family in ENCODERS for kind in KINDS]
 EVERY += [(family, "mtp") for family in LIKE_LLAMA]
 FAST = ("qwen3", "mtp")

@@ -38,7 +38,8 @@ from specjax.runtime.errors import UserError
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "training").glob("*.py"))
 WHOLE = ("align", "distill", "early_exit", "finetune", "scratch")
 BLOCKS = ("dflash", "dflash2", "dspark", "jetspec")
-QUICK = (*WHOLE, *BLOCKS, "blockwise", "eagle", "p_eagle", "medusa", "middle", "whisper")
+LAYERS = ("assistant", "eagle", "p_eagle")
+QUICK = (*WHOLE, *BLOCKS, *LAYERS, "blockwise", "medusa", "middle", "whisper")
 ON_CAUSAL = ("mtp",)
 RUN_HERE = (*QUICK, *ON_CAUSAL, "smollm2")
 
@@ -168,6 +169,7 @@ def test_heads_are_trained_and_draft(pair, tmp_path, trunk):
 
 TRAINED = {
     "eagle": ({}, {"objective__steps": 2}),
+    "assistant": ({}, {"objective__steps": 2}),
     "p_eagle": ({"num_decoder_layers": 2}, {"objective__slots": 2}),
     "dflash": ({"block_size": 3, "num_decoder_layers": 1}, {"objective__anchors": 4}),
     "dspark": (

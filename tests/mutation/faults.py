@@ -678,10 +678,17 @@ FAULTS = (
     ),
     Fault(
         "an assistant sees the slot of the pending token",
-        "models/assistant.py",
-        'data["pending"] - 1, tokens.shape[1]',
-        'data["pending"], tokens.shape[1]',
+        "models/assistant_modules.py",
+        'last = data["pending"] - 1',
+        'last = data["pending"]',
         "tests/decoding/test_assistant.py -k begins",
+    ),
+    Fault(
+        "the queries of an assistant's draft have positions of their own",
+        "models/assistant_modules.py",
+        "one = self.pending.tile(0, 1, key, keys)",
+        "one = self.pending.tile(0, queries, key + 1, keys)",
+        "tests/training/test_assistant.py -k behind",
     ),
     Fault(
         "the target's states are put one slot too far",

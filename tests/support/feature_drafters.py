@@ -13,7 +13,8 @@ from decodes import decoder, first_state, inputs, one_round
 
 from specjax.contracts.context import Context
 from specjax.decoding.strategy import Strategy
-from specjax.models.assistant import Assistant, AssistantConfig
+from specjax.models.assistant import Assistant
+from specjax.models.assistant_modules import AssistantCausalConfig, AssistantT5Config
 from specjax.models.base import Cache
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.correction import Correction
@@ -24,7 +25,6 @@ from specjax.models.on_target import Cross, FeatureDrafter
 from specjax.models.p_eagle import PEagle, PEagleCausalConfig, PEagleT5Config
 from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
-from specjax.models.target_shapes import OnT5Config
 
 Shape = tuple[FeatureDrafter, dict]
 Kind = type[FeatureDrafter]
@@ -43,7 +43,7 @@ SHAPES: dict[Kind, tuple[type, type, int, dict[str, Any]]] = {
     Eagle: (EagleT5Config, EagleCausalConfig, 1, {}),
     PEagle: (PEagleT5Config, PEagleCausalConfig, 2, {}),
     DFlash: (DFlashT5Config, DFlashCausalConfig, 2, BLOCK),
-    Assistant: (OnT5Config, AssistantConfig, 1, {"reads_cache": True, "normed": True}),
+    Assistant: (AssistantT5Config, AssistantCausalConfig, 1, {}),
 }
 """Shapes for T5 and for others, layers, and what else a shape says."""
 
@@ -74,12 +74,14 @@ def on_t5(
 ) -> Shape:
     """One for a T5 target that reads these layers and drafts these ids."""
     of_t5, _, layers, more = SHAPES[kind]
+    theirs = {"num_heads": target.num_heads, "d_kv": target.d_kv}
+    heads = theirs if kind is Assistant else {"num_heads": 3, "d_kv": 3}
     shape = of_t5(
-        vocab_size=target.vocab_size, d_model=10, d_kv=3, d_ff=14, num_heads=3, num_layers=0,
+        vocab_size=target.vocab_size, d_model=10, d_ff=14, num_layers=0,
         cross_heads=target.num_heads, cross_width=target.d_kv, num_decoder_layers=layers,
         eos=target.eos, family=f"{kind.__name__.lower()}_t5", max_distance=target.max_distance,
         target_width=target.d_model, features=features, draft_vocab=len(ids),
-        cross=target.num_decoder_layers, **(more | changes),
+        cross=target.num_decoder_layers, **heads, **(more | changes),
     )  # fmt: skip
     return drawn(kind(shape), ids)
 
@@ -96,11 +98,11 @@ def without_encoder(
 ) -> Shape:
     """One with rotary positions for a target of so many ids and so wide."""
     _, of_others, layers, more = SHAPES[kind]
+    own = {"d_head": 4, "rope": Rope(4)} | more | changes
     shape = of_others(
         family=f"{kind.__name__.lower()}_llama", vocab_size=vocab_size, d_model=8, d_ff=12,
-        num_layers=layers, num_heads=2, num_kv_heads=1, d_head=4, max_positions=64, rope=Rope(4),
-        eos=eos, target_width=width, features=features, draft_vocab=len(ids),
-        start_token=start_token, **(more | changes),
+        num_layers=layers, num_heads=2, num_kv_heads=1, max_positions=64, eos=eos,
+        target_width=width, features=features, draft_vocab=len(ids), start_token=start_token, **own,
     )  # fmt: skip
     return drawn(kind(shape), ids)
 
@@ -138,13 +140,17 @@ def setting(
     """A target and a drafter of two of its layers, and their parameters; `mtp`: of its last."""
     target = TARGETS["llama" if name == MTP else name]
     params = jax.tree.map(lambda x: x * 1.3, jax.jit(target.init)(jax.random.key(3)))
+    read = (2,) if kind is Assistant else (1, 2)
     if name == "t5":
-        drafter, own = on_t5(T5_SHAPE, (1, 2), IDS, kind, **changes)
+        drafter, own = on_t5(T5_SHAPE, read, IDS, kind, **changes)
     elif name == MTP:
         drafter, own = mtp_head(LLAMA_SHAPE, IDS)
     else:
+        heads = (
+            {"d_head": LLAMA_SHAPE.d_head, "rope": LLAMA_SHAPE.rope} if kind is Assistant else {}
+        )
         drafter, own = without_encoder(
-            V, LLAMA_SHAPE.d_model, (1, 2), IDS, None, kind=kind, **changes
+            V, LLAMA_SHAPE.d_model, read, IDS, None, kind=kind, **(heads | changes)
         )
     return (("target", target), ("drafter", drafter)), {"target": params, "drafter": own}
 

@@ -8,7 +8,10 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 ROOT = Path(__file__).parents[2]
-SHAPES = ("scratch", "dflash", "dflash2", "dspark", "jetspec", "eagle", "p_eagle", "medusa", "mtp")
+SHAPES = (
+    "assistant", "scratch", "dflash", "dflash2", "dspark", "jetspec", "eagle", "p_eagle", "medusa",
+    "mtp",
+)  # fmt: skip
 """Start from no checkpoint."""
 
 HERE = {"kind": "text", "split": ""}

@@ -24,7 +24,8 @@ from specjax.hf.families.schema import (
     read_object,
     size,
 )
-from specjax.models.assistant import Assistant, AssistantConfig
+from specjax.models.assistant import Assistant
+from specjax.models.assistant_modules import AssistantCausalConfig
 from specjax.models.causal import CausalConfig
 
 SHARED = "num_kv_shared_layers"
@@ -37,10 +38,10 @@ LACKING = {
 
 
 @FAMILIES.register("gemma4_assistant")
-class Gemma4Assistant(Family[AssistantConfig]):
+class Gemma4Assistant(Family[AssistantCausalConfig]):
     """Drafters of Gemma 4 targets, whose keys and values their layers read."""
 
-    model, shape = Assistant, AssistantConfig
+    model, shape = Assistant, AssistantCausalConfig
     schema = Schema(
         CAUSAL
         | {
@@ -69,7 +70,7 @@ class Gemma4Assistant(Family[AssistantConfig]):
 
     def config_from_hf(
         self, hf: dict[str, Any], generation: dict[str, Any] | None, dtype: Any
-    ) -> AssistantConfig:
+    ) -> AssistantCausalConfig:
         fields = read(self.schema, hf, GENERATION)
 
         def read_text(words: dict[str, Any]) -> CausalConfig:
@@ -84,7 +85,7 @@ class Gemma4Assistant(Family[AssistantConfig]):
                 f"num_centroids is {centroids}; it must divide vocab_size, {text.vocab_size}, and"
                 f" be at least centroid_intermediate_top_k, {best}"
             )
-        return AssistantConfig(
+        return AssistantCausalConfig(
             **attributes
             | {
                 "family": "gemma4_assistant",
@@ -104,7 +105,7 @@ class Gemma4Assistant(Family[AssistantConfig]):
             best_centroids=best if centroids else 0,
         )
 
-    def config_to_hf(self, config: AssistantConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    def config_to_hf(self, config: AssistantCausalConfig) -> tuple[dict[str, Any], dict[str, Any]]:
         ends = self.ends(config)
         names = [one.name for one in dataclasses.fields(CausalConfig)]
         text = CausalConfig(**{name: getattr(config, name) for name in names})
