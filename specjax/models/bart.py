@@ -289,7 +289,7 @@ class Bart(EncoderDecoder):
     config: BartConfig
 
     @property
-    def module(self) -> BartModule:
+    def module(self) -> EncoderDecoderModule:
         return BartModule(self.config)
 
     @property

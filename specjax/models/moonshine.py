@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from specjax.models.attention import LengthBias, make_text_bias
 from specjax.models.audio_convolution import AudioConvolution, convolve
-from specjax.models.bart import EncoderLayer, make_norm
+from specjax.models.bart import Bart, BartConfig, DecoderStack, EncoderLayer, make_norm
 from specjax.models.info import Samples
 from specjax.models.layers import ACTIVATIONS
 from specjax.models.positions import compute_angles
@@ -37,7 +37,7 @@ GROUP_EPS = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
-class MoonshineConfig(InputConfig):
+class MoonshineConfig(InputConfig, BartConfig):
     """Shape of a Moonshine model."""
 
     context: int = dataclasses.field(default=512, kw_only=True)  # trained; longer rows are allowed
@@ -94,7 +94,7 @@ class SampleInput(nn.Module):
         return gelu(self.conv3(gelu(self.conv2(x))))
 
 
-class MoonshineModule(InputModule[MoonshineConfig]):
+class MoonshineModule(InputModule[MoonshineConfig], DecoderStack[MoonshineConfig]):
     """Parameters and layers; `Moonshine` implements the model interface."""
 
     def setup(self) -> None:
@@ -115,7 +115,7 @@ class MoonshineModule(InputModule[MoonshineConfig]):
 
 
 @dataclasses.dataclass(frozen=True)
-class Moonshine(InputModel):
+class Moonshine(InputModel, Bart):
     """A Moonshine model (`models.base`)."""
 
     config: MoonshineConfig

@@ -113,27 +113,20 @@ class DecoderLayer(encoder_decoder.DecoderLayer):
         self.drop = nn.Dropout(c.dropout)
 
 
-class T5Module(EncoderDecoderModule, Generic[Config]):
-    """Parameters and layers; `T5` implements the model interface."""
+class DecoderStack(EncoderDecoderModule, Generic[Config]):
+    """Embedding, decoder layers and output layer."""
 
     config: Config
-
-    encoder_layer: ClassVar[type[EncoderLayer]] = EncoderLayer
 
     def setup(self) -> None:
         c = self.config
         init = nn.initializers.normal(1.0)
         self.embedding = self.param("embedding", init, (c.vocab_size, c.d_model), jnp.float32)
-        self.encoder = [
-            self.encoder_layer(c, mixture)
-            for mixture in c.encoder_mixtures or (None,) * c.num_layers
-        ]
         self.decoder = [
             DecoderLayer(c, mixture) for mixture in c.mixtures or (None,) * c.num_decoder_layers
         ]
-        self.encoder_bias = self.make_bias_tables(c.num_layers, bidirectional=True)
         self.decoder_bias = self.make_bias_tables(c.num_decoder_layers, bidirectional=False)
-        self.encoder_norm, self.decoder_norm = RMSNorm(c.eps), RMSNorm(c.eps)
+        self.decoder_norm = RMSNorm(c.eps)
         self.drop = nn.Dropout(c.dropout)
         if not c.tied:
             self.head = Dense(c.vocab_size, c.dtype)
@@ -161,23 +154,6 @@ class T5Module(EncoderDecoderModule, Generic[Config]):
             return [build(table) for table in tables]
         return [build(tables)] * len(layers)
 
-    def make_source_biases(self, length: jax.Array, size: int) -> list[Any]:
-        """Builds the encoder layers' biases: relative positions, keys below `length` [B]."""
-        if not is_whole(size, size):
-            distance = np.arange(-(size - 1), size + 1)
-            start = jnp.zeros(1, jnp.int32)
-            return self.make_layer_biases(
-                self.encoder_bias,
-                self.encoder,
-                lambda table: RelativeBiasOf(table(distance), start, length),
-            )
-        position = np.arange(size)
-        distance = position[None, :] - position[:, None]
-        mask = make_key_mask(length, size)
-        return self.make_layer_biases(
-            self.encoder_bias, self.encoder, lambda table: table(distance)[None] + mask
-        )
-
     def make_target_biases(self, size: int) -> list[AnyBias]:
         if not is_whole(size, size):
             start = jnp.zeros(1, jnp.int32)
@@ -189,13 +165,6 @@ class T5Module(EncoderDecoderModule, Generic[Config]):
         return self.make_layer_biases(
             self.decoder_bias, self.decoder, lambda table: (table(distance) + mask)[None]
         )
-
-    def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Computes final-normed encoder states [B, S, D] of source [B, S]."""
-        biases = self.make_source_biases(length, source.shape[1])
-        x = self.drop(self.enter(source), deterministic=deterministic)
-        x = self.run_encoder(x, biases, deterministic)
-        return self.drop(self.encoder_norm(x), deterministic=deterministic)
 
     def select_output(self, x: jax.Array, deterministic: bool) -> jax.Array:
         return self.drop(x, deterministic=deterministic)
@@ -234,6 +203,46 @@ class T5Module(EncoderDecoderModule, Generic[Config]):
         return self.make_layer_biases(data["bias"], self.decoder, one)
 
 
+class T5Module(DecoderStack[Config]):
+    """Parameters and layers; `T5` implements the model interface."""
+
+    encoder_layer: ClassVar[type[EncoderLayer]] = EncoderLayer
+
+    def setup(self) -> None:
+        super().setup()
+        c = self.config
+        self.encoder = [
+            self.encoder_layer(c, mixture)
+            for mixture in c.encoder_mixtures or (None,) * c.num_layers
+        ]
+        self.encoder_bias = self.make_bias_tables(c.num_layers, bidirectional=True)
+        self.encoder_norm = RMSNorm(c.eps)
+
+    def make_source_biases(self, length: jax.Array, size: int) -> list[Any]:
+        """Builds the encoder layers' biases: relative positions, keys below `length` [B]."""
+        if not is_whole(size, size):
+            distance = np.arange(-(size - 1), size + 1)
+            start = jnp.zeros(1, jnp.int32)
+            return self.make_layer_biases(
+                self.encoder_bias,
+                self.encoder,
+                lambda table: RelativeBiasOf(table(distance), start, length),
+            )
+        position = np.arange(size)
+        distance = position[None, :] - position[:, None]
+        mask = make_key_mask(length, size)
+        return self.make_layer_biases(
+            self.encoder_bias, self.encoder, lambda table: table(distance)[None] + mask
+        )
+
+    def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
+        """Computes final-normed encoder states [B, S, D] of source [B, S]."""
+        biases = self.make_source_biases(length, source.shape[1])
+        x = self.drop(self.enter(source), deterministic=deterministic)
+        x = self.run_encoder(x, biases, deterministic)
+        return self.drop(self.encoder_norm(x), deterministic=deterministic)
+
+
 @dataclasses.dataclass(frozen=True)
 class T5(EncoderDecoder):
     """A model of the T5 family (`models.base`)."""
@@ -241,7 +250,7 @@ class T5(EncoderDecoder):
     config: T5Config
 
     @property
-    def module(self) -> T5Module:
+    def module(self) -> EncoderDecoderModule:
         return T5Module(self.config)
 
     def prepare(self, params: Params, capacity: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from specjax.models.bart import Bart, BartConfig, DecoderStack
 from specjax.models.info import Patches
 from specjax.models.layers import Dense, multiply
 from specjax.models.with_input import OWN, InputConfig, InputModel, InputModule
@@ -71,7 +72,7 @@ class PatchProjection(nn.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageToTextConfig(InputConfig):
+class ImageToTextConfig(InputConfig, BartConfig):
     """Shape of a model that writes what an image shows; `d_model` is the decoder's."""
 
     vision: VisionConfig = dataclasses.field(kw_only=True)
@@ -102,7 +103,7 @@ class ImageToTextConfig(InputConfig):
         return dataclasses.replace(self.vision, dtype=self.dtype, remat=self.remat)
 
 
-class ImageToTextModule(InputModule[ImageToTextConfig]):
+class ImageToTextModule(InputModule[ImageToTextConfig], DecoderStack[ImageToTextConfig]):
     """Parameters and layers; `ImageToText` implements the model interface."""
 
     def setup(self) -> None:
@@ -119,7 +120,7 @@ class ImageToTextModule(InputModule[ImageToTextConfig]):
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageToText(InputModel):
+class ImageToText(InputModel, Bart):
     """A model that reads images (`models.base`)."""
 
     config: ImageToTextConfig

@@ -18,7 +18,7 @@ import numpy as np
 
 from specjax.models.attention import LengthBias, make_text_bias
 from specjax.models.audio_convolution import AudioConvolution
-from specjax.models.bart import EncoderLayer
+from specjax.models.bart import Bart, BartConfig, DecoderStack, EncoderLayer
 from specjax.models.info import ForcedToken, Frames, ModelInfo
 from specjax.models.layers import ACTIVATIONS
 from specjax.models.norms import LayerNorm
@@ -40,7 +40,7 @@ class SpeechTokens:
 
 
 @dataclasses.dataclass(frozen=True)
-class WhisperConfig(InputConfig):
+class WhisperConfig(InputConfig, BartConfig):
     """Shape of a Whisper model; `max_positions` are the decoder's."""
 
     max_positions: int
@@ -88,7 +88,7 @@ class AudioInput(nn.Module):
         return x + self.position_embedding.astype(x.dtype)
 
 
-class WhisperModule(InputModule[WhisperConfig]):
+class WhisperModule(InputModule[WhisperConfig], DecoderStack[WhisperConfig]):
     """Parameters and layers; `Whisper` implements the model interface."""
 
     def setup(self) -> None:
@@ -107,7 +107,7 @@ class WhisperModule(InputModule[WhisperConfig]):
 
 
 @dataclasses.dataclass(frozen=True)
-class Whisper(InputModel):
+class Whisper(InputModel, Bart):
     """A Whisper model (`models.base`)."""
 
     config: WhisperConfig

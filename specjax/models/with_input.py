@@ -10,14 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Hashable
-from typing import ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 
-from specjax.models.bart import BartConfig, DecoderStack
 from specjax.models.base import Params
-from specjax.models.encoder_decoder import EncoderDecoder
+from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
 from specjax.models.info import Frames, Input, ModelInfo
 from specjax.models.layers import apply
 
@@ -29,9 +28,11 @@ PREFIX = "encoder"
 
 
 @dataclasses.dataclass(frozen=True)
-class InputConfig(BartConfig):
-    """Shape of a model with BART's decoder that reads audio or images."""
+class InputConfig:
+    """Shape of a model that reads audio or images; its decoder's is another base class."""
 
+    d_model: int
+    dtype: Any = jnp.float32  # of the arithmetic
     encoder_use: str = dataclasses.field(default=OWN, kw_only=True)
 
     @property
@@ -63,15 +64,14 @@ def check_has_encoder(config: InputConfig) -> None:
 Config = TypeVar("Config", bound=InputConfig)
 
 
-class InputModule(DecoderStack[Config]):
-    """Parameters and layers; `InputModel` implements the model interface.
+class InputModule(EncoderDecoderModule, Generic[Config]):
+    """An encoder of audio or images; `InputModel` implements the model interface.
 
-    A subclass implements `read_input`, and sets up an encoder where the model has its own.
+    A subclass has a decoder from another base class. It implements `read_input`, and sets up an
+    encoder where the model has its own.
     """
 
-    def read_input(self, source: jax.Array, length: jax.Array, deterministic: bool) -> jax.Array:
-        """Computes final encoder states [B, S, D] of source [B, P, M] of `length` [B]."""
-        raise NotImplementedError
+    config: Config
 
     def count_states(self, length: jax.Array) -> jax.Array:
         return self.config.input.count_states(length)
@@ -84,9 +84,9 @@ class InputModule(DecoderStack[Config]):
 
 @dataclasses.dataclass(frozen=True)
 class InputModel(EncoderDecoder):
-    """A model that reads audio or images (`models.base`)."""
+    """A model that reads audio or images (`models.base`); its decoder is of another base class."""
 
-    config: InputConfig
+    config: Any
     module_class: ClassVar[type[InputModule]]
 
     @property
@@ -100,8 +100,6 @@ class InputModel(EncoderDecoder):
             super().info,
             input=states if c.encoder_use == NONE else c.input,
             borrows_encoder=c.encoder_use == BORROWED,
-            max_positions=c.max_positions,
-            drops_scale=c.final_norm,
         )
 
     def init(self, key: jax.Array) -> Params:
@@ -111,10 +109,6 @@ class InputModel(EncoderDecoder):
         ids = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1,), (1, 1)))
         params = self.with_encoder(OWN).module.lazy_init(key, prompt, *ids)["params"]
         return params if self.config.encoder_use == OWN else drop_encoder(params)
-
-    def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
-        embedded = super().embed(params, tokens)
-        return embedded * self.config.d_model**0.5 if self.config.scale_embedding else embedded
 
     def with_encoder(self, use: str) -> Self:
         """The model with its own encoder, its target's, or none (`OWN`, `BORROWED`, `NONE`)."""
