@@ -16,7 +16,7 @@ from specjax.contracts.env import Models
 from specjax.data.batching import Batch, Prompt, make_batch, pad_ids
 from specjax.loading import LoadedModel
 from specjax.models.base import LanguageModel
-from specjax.models.info import Frames, Input, Patches, Samples, has_one_size
+from specjax.models.info import Frames, Input, Patches, PlacedPatches, Samples, has_one_size
 from specjax.runtime.errors import UserError
 
 KINDS = {
@@ -24,6 +24,7 @@ KINDS = {
     Frames: "audio files or waveforms",
     Samples: "audio files or waveforms",
     Patches: "image files or pixels",
+    PlacedPatches: "image files or pixels",
 }
 """Prompts by the type of a target's input."""
 

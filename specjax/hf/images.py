@@ -34,8 +34,6 @@ class ImageReader:
           UserError: when the image is invalid.
         """
         grid = self.patches
-        if isinstance(prompt, (str, Path)):
-            where, prompt = f"image {str(prompt)!r}", read_image(prompt)
         pixels = self._process(where, prompt)
         shape = grid.channels, grid.rows, grid.height, grid.columns, grid.breadth
         # From channels, rows and columns to the grid, then a patch's columns, rows and channels.
@@ -43,23 +41,33 @@ class ImageReader:
 
     def _process(self, where: str, prompt: Any) -> np.ndarray:
         """Normalized pixels [C, H, W] float32 of the size that the model reads."""
-        given = np.asarray(prompt)
+        given = np.asarray(None if isinstance(prompt, str | Path) else prompt)
         wanted = self.patches.channels, *self.patches.size
         if np.issubdtype(given.dtype, np.floating) and given.shape == wanted:
             if not np.isfinite(given).all():
                 raise UserError(f"{where} has numbers that are not finite")
             return given.astype(np.float32)
-        gray, colored = given.ndim == 2, given.ndim == 3 and given.shape[-1] == 3
-        if given.dtype != np.uint8 or not (gray or colored) or not given.size:
-            raise UserError(
-                f"{where} is {_describe(prompt, given)}; it must be an image file, a Pillow image,"
-                f" or pixels: unsigned bytes [H, W] or [H, W, 3], or numbers {list(wanted)} as the"
-                " model reads them"
-            )
-        if gray:
-            given = np.repeat(given[..., None], 3, axis=-1)
+        given = read_pixels(where, prompt, f"or numbers {list(wanted)} as the model reads them")
         made = self.processor(given, return_tensors="np", input_data_format="channels_last")
         return np.asarray(made["pixel_values"][0], np.float32)
+
+
+def read_pixels(where: str, prompt: Any, others: str) -> np.ndarray:
+    """The pixels [H, W, 3] of an image that is a file, a Pillow image, or an array of them.
+
+    Unsigned bytes; gray pixels become colors. `others` names what else is allowed in an error.
+
+    Raises:
+      UserError: when the image is invalid.
+    """
+    given = read_image(prompt) if isinstance(prompt, str | Path) else np.asarray(prompt)
+    gray, colored = given.ndim == 2, given.ndim == 3 and given.shape[-1] == 3
+    if given.dtype != np.uint8 or not (gray or colored) or not given.size:
+        raise UserError(
+            f"{where} is {_describe(prompt, given)}; it must be an image file, a Pillow image,"
+            f" or pixels: unsigned bytes [H, W] or [H, W, 3], {others}"
+        )
+    return np.repeat(given[..., None], 3, axis=-1) if gray else given
 
 
 def _describe(prompt: Any, given: np.ndarray) -> str:

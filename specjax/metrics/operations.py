@@ -25,6 +25,7 @@ from specjax.models.gated_delta import GatedDelta
 from specjax.models.guided import GuidedModel
 from specjax.models.latent_attention import Latent
 from specjax.models.moonshine import MoonshineConfig
+from specjax.models.pix2struct import Pix2StructConfig
 from specjax.models.recurrent_layers import Recurrence
 from specjax.models.rg_lru import RgLru
 from specjax.models.swin import SwinConfig
@@ -133,20 +134,21 @@ def _of_encoder(config: T5Config | BartConfig) -> dict[str, Any]:
     """Attributes of the shape of an encoder-decoder model that are its encoder's."""
     if isinstance(config, ImageToTextConfig):
         return _of_vision(config.vision)
-    own = {"encoder": _of_samples(config)} if isinstance(config, MoonshineConfig) else {}
+    own: dict[str, Any] = {}
+    if isinstance(config, MoonshineConfig):  # only its decoder is gated
+        own = {"encoder": _of_layers(config, config.encoder_ff, config.encoder_heads, config.d_kv)}
+    if isinstance(config, Pix2StructConfig):
+        one = config.vision
+        own = {"encoder": _of_layers(config, one.d_ff, one.num_heads, one.d_kv, ff_matrices=3)}
     return {"encoder_layers": config.num_layers} | own
 
 
-def _of_samples(config: MoonshineConfig) -> TransformerShape:
-    """The encoder of a model whose decoder alone is gated."""
-    return TransformerShape(
-        layers=config.num_layers,
-        d_model=config.d_model,
-        d_ff=config.encoder_ff,
-        heads=config.encoder_heads,
-        d_head=config.d_kv,
-        vocab=1,  # an encoder writes nothing
-    )
+def _of_layers(
+    config: T5Config | BartConfig, d_ff: int, heads: int, d_head: int, **own: Any
+) -> TransformerShape:
+    """The shape of an encoder whose layers differ from the decoder's."""
+    sizes = {"d_model": config.d_model, "d_ff": d_ff, "heads": heads, "d_head": d_head}
+    return TransformerShape(layers=config.num_layers, vocab=1, **sizes, **own)  # it writes nothing
 
 
 def _of_vision(vision: VisionConfig) -> dict[str, Any]:

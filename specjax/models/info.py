@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 ForcedToken = int | tuple[int, ...]
 """A token of the decoder prefix, or alternatives of which the target selects the most probable."""
@@ -107,7 +107,31 @@ class Patches:
         return f"images of {self.channels} x {height} x {breadth} numbers in {grid}"
 
 
-Input = Frames | Samples | Patches
+@dataclasses.dataclass(frozen=True)
+class PlacedPatches:
+    """Shape of image prompts: any number of patches, as long as the image has a shape.
+
+    The first two of the M numbers of a patch are its row and its column, from 1. The others are its
+    pixels row by row, each with its channels.
+    """
+
+    count: int  # largest P
+    width: int  # M
+    fewest: ClassVar[int] = 1
+
+    @property
+    def states(self) -> int:
+        """Most encoder states of a prompt."""
+        return self.count
+
+    def count_states(self, length: Any) -> Any:
+        return length
+
+    def __str__(self) -> str:
+        return f"images in patches of {self.width} numbers with row and column"
+
+
+Input = Frames | Samples | Patches | PlacedPatches
 """Shape of prompts that are numbers [P, M] instead of tokens.
 
 P is from `fewest` to `count`; `count_states` gives the encoder states of prompts of a length P.

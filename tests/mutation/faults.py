@@ -1213,6 +1213,13 @@ FAULTS = (
         "jnp.arange(x.shape[1]) < length[:, None] + x.shape[1]",
         "tests/models/test_moonshine_golden.py -k padded",
     ),
+    Fault(
+        "rows of patches are taken for columns",
+        "models/pix2struct.py",
+        "((self.row_embedding, row), (self.column_embedding, column))",
+        "((self.row_embedding, column), (self.column_embedding, row))",
+        "tests/models/test_pix2struct_golden.py -k logits",
+    ),
     # Rollouts: log-probabilities, and weights that are replaced.
     Fault(
         "log-probabilities of a tree at the nodes themselves",

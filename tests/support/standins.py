@@ -92,6 +92,16 @@ SMALL["donut-swin"] = {
     "embed_dim": 4, "depths": [1, 2], "num_heads": [1, 2], "window_size": 2, "image_size": 16,
     **{name: SMALL["vit"][name] for name in SMALL["vit"] if "decoder" in name or name == "d_model"},
 }  # fmt: skip
+SMALL["pix2struct"] = {
+    "text_config": {
+        "hidden_size": 16, "d_kv": 8, "d_ff": 32, "num_heads": 2, "num_layers": 2,
+        "decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0,
+    },
+    "vision_config": {
+        "hidden_size": 16, "d_kv": 8, "d_ff": 32, "num_attention_heads": 2, "num_hidden_layers": 2,
+        "seq_len": 65,
+    },
+}  # fmt: skip
 OF_FOUR_LAYERS = {
     "num_hidden_layers": 1, "num_key_value_heads": 2, "head_dim": 8,
     "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]},
@@ -165,12 +175,15 @@ def write_model(folder: Path, checkpoint: str, tokenizer: Any, seed: int) -> Non
     """A random model of a published shape's architecture; vocabularies padded differently."""
     place, head = split_head(checkpoint)
     shape = dict(SHAPES[str(place)])
-    shape |= shape.pop("text_config", {})
+    if shape["model_type"] != "pix2struct":
+        shape |= shape.pop("text_config", {})
     kind = KINDS.get(shape["model_type"], shape["model_type"])
     sided = isinstance(shape.get("decoder"), dict)
     kind = shape["encoder"].get("model_type", kind) if sided else kind
     own = {LAYERS.get(kind, "num_hidden_layers"): 2} | SMALL[kind]
     own |= {"vocab_size": len(tokenizer) + 3 * seed * (not head)}
+    if kind == "pix2struct":
+        own["text_config"] = own["text_config"] | {"vocab_size": own["vocab_size"]}
     if "eagle_config" in shape:
         own |= OF_FOUR_LAYERS | {"vocab_size": len(tokenizer), "draft_vocab_size": len(tokenizer)}
     if "num_target_layers" in shape:

@@ -269,8 +269,10 @@ def ends_to_hf(config: Any, **firsts: int | None) -> dict[str, Any]:
     return {**firsts, "eos_token_id": last, "pad_token_id": config.pad}
 
 
-def refuse_decoder_settings(decoder: dict[str, Any]) -> None:
+def refuse_decoder_settings(decoder: dict[str, Any], name: str = "decoder") -> None:
     """Refuses settings of a decoder that Hugging Face would apply without a generation file.
+
+    `name` is what the configuration calls it.
 
     Raises:
       ValueError: naming the setting.
@@ -279,12 +281,11 @@ def refuse_decoder_settings(decoder: dict[str, Any]) -> None:
         refuse_processors(decoder, None)
         beams = beams_in(decoder)
     except ValueError as error:
-        raise ValueError(f"decoder: {error}") from None
+        raise ValueError(f"{name}: {error}") from None
     given = settings_in(generation_fields(decoder, None)) | {BEAMS: beams}
-    for name, value in given.items():
-        if value not in ((1,) if name in ("repetition_penalty", BEAMS) else (0, [])):
+    for field, value in given.items():
+        if value not in ((1,) if field in ("repetition_penalty", BEAMS) else (0, [])):
             raise ValueError(
-                f"decoder: {name} is {format_value(value)}; it must be in generation_config.json, "
-                "which is"
-                " not there"
+                f"{name}: {field} is {format_value(value)}; it must be in generation_config.json,"
+                " which is not there"
             )

@@ -19,7 +19,15 @@ from transformers import CONFIG_MAPPING, GenerationConfig, PreTrainedConfig
 
 import specjax
 from specjax.contracts.registry import FAMILIES
-from specjax.hf.families import generation, schema, t5gemma, t5gemma2, vision, vision_encoders
+from specjax.hf.families import (
+    generation,
+    pix2struct,
+    schema,
+    t5gemma,
+    t5gemma2,
+    vision,
+    vision_encoders,
+)
 from specjax.hf.families.layer_types import WINDOWS
 from specjax.hf.families.schema import ConfigDeclaration, collect_ignored, read_declared
 from specjax.hf.families.text_parts import NO_WINDOWS
@@ -37,6 +45,8 @@ SCHEMAS = {name: entry.cls.schema for name, entry in FAMILIES.items() if name in
     "t5gemma2_decoder": t5gemma2.STACK,
     "t5gemma2_encoder": t5gemma2.ENCODER,
     **{name: vision_encoders.ENCODERS[name].schema for name in ("vit", "deit")},
+    "pix2struct_text_model": pix2struct.TEXT,
+    "pix2struct_vision_model": pix2struct.VISION,
     "trocr": vision.DECODERS["trocr"],
     "qwen2_5_vl_text": FAMILIES["qwen2"].cls.schema,
     "qwen3_vl_text": FAMILIES["qwen3"].cls.schema.without(*(NO_WINDOWS - {*WINDOWS})),
