@@ -57,7 +57,7 @@ def set_prefix(model: LanguageModel, language: str, task: str, timestamps: bool)
     if not isinstance(model, Whisper):
         given = {"language": language, "task": task, "timestamps": timestamps}
         name, value = next((name, value) for name, value in given.items() if value)
-        raise ValueError(f"{name} is {value!r}; only a speech model has one")
+        raise ValueError(f"{name} is {value!r}; only a Whisper has one")
     speech = model.config.speech
     if timestamps and speech.no_timestamps is None:
         raise ValueError("timestamps is True; the model has no tokens for times")

@@ -10,9 +10,11 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 from safetensors.numpy import load_file
 
 import specjax
+from specjax.experiments.train.with_input import make_input_parts
 from specjax.loading import LoadedModel, load
 from specjax.training.surgery import take
 
@@ -108,6 +110,15 @@ def test_an_export_keeps_the_model_and_its_extractor(target, tmp_path):
 def test_audio_that_the_model_cannot_read_is_refused(target, audio, words):
     with pytest.raises(specjax.UserError, match=words):
         target.extractor("prompt 0", audio)
+
+
+def test_training_and_languages_are_refused(target, tmp_path):
+    """Stored prompts have one size, and only Whisper's texts begin with a language."""
+    config = ConfigDict({"model": {"shape": ""}})
+    with pytest.raises(specjax.UserError, match="audio in frames of 64 samples, of any length"):
+        make_input_parts(config, None, target, None, tmp_path)
+    with pytest.raises(specjax.UserError, match="language is 'en'; only a Whisper has one"):
+        specjax.in_language(target, "en")
 
 
 @pytest.mark.slow
