@@ -75,9 +75,10 @@ class LatentAttention(nn.Module):
         The values are the first R numbers of the keys.
         """
         s = self.shape
-        if turn is None or isinstance(turn, Turn):
-            raise ValueError("latent attention requires the angles of the tokens, and them alone")
-        angles, how = turn, (self.rope.attention, self.rope.interleaved)
+        angles, factor = turn if isinstance(turn, Turn) else (turn, None)
+        if angles is None:
+            raise ValueError("latent attention requires the angles of the tokens")
+        how = self.rope.attention, self.rope.interleaved
         states = x if s.query_rank is None else self.q_norm(self.q_down(x))
         q = split_heads(self.q(states), self.heads)
         plain, turning = q[..., : s.plain], q[..., s.plain :]
@@ -85,6 +86,8 @@ class LatentAttention(nn.Module):
         absorbed = jnp.einsum("bhtn,rhn->bhtr", plain, self._by_head(self.k_up))
         queries = jnp.concatenate([absorbed, rotate(turning, angles, *how)], axis=-1)
         keys = jnp.concatenate([self.kv_norm(latent), rotate(key, angles, *how)], axis=-1)
+        if factor is not None:
+            queries = queries * factor[:, None, :, None].astype(queries.dtype)
         return queries * self.query_scale, keys, keys[..., :0]
 
     def __call__(

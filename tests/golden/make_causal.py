@@ -16,7 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.numpy import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Mistral4Config, Mistral4ForCausalLM
+
+# transformers lists it among models that see alone.
+AutoModelForCausalLM.register(Mistral4Config, Mistral4ForCausalLM, exist_ok=True)
 
 VOCABULARY, EOS = 96, 1
 LENGTHS, PROMPT, NEW_TOKENS = (30, 21), 6, 20
@@ -244,6 +247,10 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon": ("falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
     "falcon_7b": ("falcon", FALCON),
     "ministral": ("ministral", {**LLAMA, "sliding_window": 7, "layer_types": MIXED}),
+    "mistral4": ("mistral4", {
+        **WITHOUT_HEAD_DIM, **DEEPSEEK_EXPERTS, **LATENT,
+        "rope_parameters": GROWING | {"llama_4_scaling_beta": 0.1, "mscale_all_dim": 0.5},
+    }),
     "ministral3": ("ministral3", {**LLAMA, "rope_parameters": GROWING}),
 }  # fmt: skip
 

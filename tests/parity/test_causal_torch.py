@@ -349,6 +349,19 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "deepseek_v3",
         PHI | DEEPSEEK_EXPERTS | LATENT | {"rope_interleave": False, "attention_bias": True},
     ),
+    "mistral4": (
+        "mistral4",
+        PHI | DEEPSEEK_EXPERTS | LATENT | {"rope_parameters": GOLDEN["GROWING"]},
+    ),
+    "mistral4_halves": (
+        "mistral4",
+        PHI
+        | DEEPSEEK_EXPERTS
+        | LATENT
+        | {"rope_parameters": GOLDEN["GROWING"] | {"mscale": 0.7, "mscale_all_dim": 0.9}}
+        | {"rope_interleave": False, "attention_bias": True, "norm_topk_prob": False}
+        | {"q_lora_rank": None},
+    ),
     "glm4_moe": (
         "glm4_moe",
         WIDE | DEEPSEEK_EXPERTS | {"attention_bias": True, "head_dim": 12},

@@ -91,6 +91,13 @@ SHAPES: dict[str, dict[str, Any]] = {
         | {"model_type": "ministral3", "rope_parameters": GOLDEN["GROWING"]},
         "vision_config": EYES | {"model_type": "pixtral", "head_dim": 8},
     },
+    "mistral3_mistral4": {
+        "text_config": TEXT
+        | GOLDEN["DEEPSEEK_EXPERTS"]
+        | GOLDEN["LATENT"]
+        | {"model_type": "mistral4", "rope_parameters": GOLDEN["GROWING"]},
+        "vision_config": EYES | {"model_type": "pixtral", "head_dim": 8},
+    },
 }  # fmt: skip
 OLDER = {
     "gemma3": [("model.language_model.", "language_model.model."), ("model.vision", "vision")],
@@ -108,7 +115,7 @@ OLDER = {
 @pytest.fixture(scope="module", params=SHAPES)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A random PyTorch model that sees, its text part loaded here, and its directory."""
-    kind = request.param.removesuffix("_ministral3")
+    kind = request.param.removesuffix("_ministral3").removesuffix("_mistral4")
     config = AutoConfig.for_model(kind, **SHAPES[request.param])
     theirs = AutoModelForImageTextToText.from_config(config).eval()
     GOLDEN["randomize"](theirs, torch.Generator().manual_seed(5))

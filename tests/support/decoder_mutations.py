@@ -12,6 +12,7 @@ from mutations import (
     FULL,
     GONE,
     INFINITE,
+    LATENT,
     RECURRENT,
     ROPE_BASE,
     SAME_NUMBER,
@@ -459,6 +460,17 @@ MINISTRAL3: list[Mutation] = [
     *each("sliding_window", 3, None, GONE, 0),
     *each("layer_types", SLIDING),
 ]
+MISTRAL4: list[Mutation] = [
+    *LATENT,
+    *each("rope_interleave", False, None, GONE),
+    *each("rope_parameters", None, GONE, {}, LINEAR | {"llama_4_scaling_beta": 0.3}),
+    *each("rope_parameters", *(GROWING | {"llama_4_scaling_beta": x} for x in (0, 2, -1.0, None))),
+    *each("rope_parameters", *(GROWING | {"partial_rotary_factor": x} for x in (0.75, 0.5, "1"))),
+    *each("rope_parameters", GROWING | {"mscale": 0.7, "mscale_all_dim": 0.3}),
+    *each("rope_scaling", GROWING, rope_parameters=GONE),
+    *each("qk_head_dim", 4),
+    *each("num_mtp_layers", 3),
+]
 KINDS = {
     "full_attention": {
         "rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 500.0,
@@ -597,4 +609,13 @@ DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
     ),
     "ministral": ("ministral", HEADED | WINDOWED, MINISTRAL),
     "ministral3": ("ministral3", HEADED | {"rope_parameters": GROWING}, MINISTRAL3),
+    "mistral4": (
+        "mistral4",
+        SHAPE
+        | {"kv_lora_rank": 10, "q_lora_rank": 8, "qk_nope_head_dim": 2, "qk_rope_head_dim": 6}
+        | {"v_head_dim": 6, "num_key_value_heads": 2, "n_routed_experts": 6, "n_group": 3}
+        | {"num_experts_per_tok": 2, "moe_intermediate_size": 12, "topk_group": 2}
+        | {"n_shared_experts": 2, "routed_scaling_factor": 1.5, "rope_parameters": GROWING},
+        MISTRAL4,
+    ),
 }

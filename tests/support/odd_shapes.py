@@ -28,7 +28,7 @@ COUNTS = {
     "granitemoehybrid": 4, "bamba": 4, "granitemoe": 3, "granitemoeshared": 3,
     "switch_transformers": 5, "led": 5, "pegasus_x": 4,
     "qwen3_5_moe_text": 4, "recurrent_gemma": 4, "phimoe": 4, "llama4_text": 6,
-    "bloom": 4, "mpt": 4, "nemotron_h": 4,
+    "bloom": 4, "mpt": 4, "nemotron_h": 4, "mistral4": 4,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -762,6 +762,19 @@ def _deepseek_v3(draw: _Choice) -> dict[str, Any]:
     return shape | ({"rope_parameters": scaling} if draw.chance() else {})
 
 
+def _mistral4(draw: _Choice) -> dict[str, Any]:
+    """Of more than four numbers, whose norms magnify rounding where attention is sharp."""
+    shape = _latent(draw) | {"rope_interleave": draw.chance()}
+    shape["rope_parameters"] |= {
+        "rope_type": "yarn", "factor": 4.0, "llama_4_scaling_beta": draw.of(0.0, 0.1, 0.2),
+        "original_max_position_embeddings": draw.of(4, 16), "mscale": 1.0,
+        "mscale_all_dim": draw.of(0.0, 0.8, 1.0),
+    }  # fmt: skip
+    rotated, plain = draw.of((4, 4), (2, 6), (8, 8), (6, 2))  # shares that floats have exactly
+    widths = {"qk_rope_head_dim": rotated, "qk_nope_head_dim": plain}
+    return shape | widths | {"hidden_size": 3 * shape["hidden_size"]}
+
+
 def _glm4_moe(draw: _Choice) -> dict[str, Any]:
     shape = _headed(draw) | _deepseek_experts(draw)
     width, heads = shape["head_dim"], shape["num_attention_heads"]
@@ -947,5 +960,5 @@ _MAKERS = {
     "granitemoe": _granite_moe, "granitemoeshared": _granite_shared,
     "qwen3_5_moe_text": _qwen3_5_moe, "recurrent_gemma": _recurrent_gemma,
     "phimoe": _phimoe, "llama4_text": _llama4, "bloom": _bloom, "mpt": _mpt,
-    "nemotron_h": _nemotron_h,
+    "nemotron_h": _nemotron_h, "mistral4": _mistral4,
 }  # fmt: skip

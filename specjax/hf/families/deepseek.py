@@ -1,15 +1,16 @@
-"""DeepSeek-V2 and V3: latent attention, and mixtures after some dense layers."""
+"""DeepSeek-V2, V3 and Mistral 4: latent attention, and mixtures after some dense layers."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
 from specjax.hf.families.causal import BIAS, LAYER, Decoder, whole
-from specjax.hf.families.family import Stored, Tensors
+from specjax.hf.families.family import Stored, Tensors, nest_modules
+from specjax.hf.families.mistral import GROWTH, join_growth, split_growth
 from specjax.hf.families.mixtures import (
     DEEPSEEK,
     describe_last_layers,
@@ -23,12 +24,14 @@ from specjax.hf.families.schema import (
     choice,
     flag,
     format_value,
+    is_number,
     only,
     size,
 )
 from specjax.models.causal import CausalConfig
 from specjax.models.experts import Groups
 from specjax.models.latent_attention import Latent
+from specjax.models.positions import Temperature
 
 LATENT: dict[str, Field] = {
     "kv_lora_rank": size(512),
@@ -42,6 +45,13 @@ LATENT: dict[str, Field] = {
 GREEDY = ("greedy", "group_limited_greedy")
 """How DeepSeek-V2 selects experts: among all, or within the best groups."""
 
+PACKED: Tensors = {
+    "ff.gates": Stored("mlp.experts.gate_up_proj", True, parts=2, batched=True),
+    "ff.ups": Stored("mlp.experts.gate_up_proj", True, 1, 2, batched=True),
+    "ff.downs": Stored("mlp.experts.down_proj", True, batched=True),
+}
+"""Modules of a mixture whose experts are in two tensors."""
+
 QUERY_RANK: Tensors = {
     "attention.q_down": "self_attn.q_a_proj",
     "attention.q_norm": "self_attn.q_a_layernorm",
@@ -52,6 +62,9 @@ QUERY_RANK: Tensors = {
 
 class _DeepSeek(Decoder[CausalConfig]):
     """A decoder with latent attention."""
+
+    head_parts: ClassVar[tuple[str, ...]] = ("qk_rope_head_dim",)
+    """Fields that `head_dim` is the sum of."""
 
     def shape_latent(self, fields: Mapping[str, Any]) -> Latent:
         """The shape of latent attention, of checked `fields`."""
@@ -66,7 +79,7 @@ class _DeepSeek(Decoder[CausalConfig]):
 
     def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
         """One key head, as wide as the latent vector and the rotated part."""
-        _check_heads(fields)
+        _check_heads(fields, self.head_parts)
         rope = self.rope(fields, fields["qk_rope_head_dim"])
         rope = dataclasses.replace(rope, interleaved=fields.get("rope_interleave", True))
         latent = self.shape_latent(fields)
@@ -172,6 +185,55 @@ class DeepSeekV3(_DeepSeek):
         }
 
 
+@FAMILIES.register("mistral4")
+class Mistral4(_DeepSeek):
+    """Mistral 4: DeepSeek-V3 with a softmax of experts, and queries that grow as Ministral 3's."""
+
+    schema = DeepSeekV3.schema.without("num_mtp_layers").derive("mistral4")
+    architecture = "Mistral4ForCausalLM"
+    head_parts = ("qk_nope_head_dim", "qk_rope_head_dim")
+    unsaid: ClassVar[dict[str, Any]] = {
+        "rope_type": "yarn", "rope_theta": 10_000.0, "factor": 128.0, "beta_fast": 32.0,
+        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, GROWTH: 0.1,
+        "original_max_position_embeddings": 8192,
+    }  # fmt: skip
+    """The rotation where the configuration has none."""
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        plain, growth = split_growth(_drop_share(fields), self.unsaid)
+        attributes = super().from_fields(plain, hf)
+        groups = Groups(fields["n_group"], fields["topk_group"], summed=2)
+        chosen = {"groups": groups, "normalized": fields["norm_topk_prob"]}
+        return attributes | {
+            "mixtures": mix_last_layers(fields, **chosen),
+            "temperature": Temperature(growth, attributes["rope"].original),
+        }
+
+    def to_fields(self, config: Any) -> dict[str, Any]:
+        fields, latent = super().to_fields(config), config.latent
+        width = {"head_dim": latent.plain + latent.rotated}
+        turns = {"rope_interleave": config.rope.interleaved}
+        return join_growth(fields, config) | width | turns
+
+    def table(self, config: Any) -> Tensors:
+        return {**super().table(config), **nest_modules("layers_{}", "model.layers.{}", PACKED)}
+
+
+def _drop_share(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields without the rotated share of a head, which is that of `qk_rope_head_dim`."""
+    name, written = rotary.find_scaling(fields)
+    rotated = fields["qk_rope_head_dim"]
+    width = fields["qk_nope_head_dim"] + rotated
+    share = written.get(rotary.SHARE, rotary.share_to_hf(rotated, width))
+    if not is_number(share) or int(width * share) != rotated:
+        raise ValueError(
+            f"{name} {format_value(written)}: {rotary.SHARE} is {format_value(share)}; it must"
+            f" rotate qk_rope_head_dim, {rotated}, of the {width} numbers of a head"
+        )
+    plain = {word: value for word, value in written.items() if word != rotary.SHARE}
+    return {**fields, name: None if fields[name] is None else plain}
+
+
 def _read_stretch(fields: Mapping[str, Any]) -> float:
     """YaRN's `mscale_all_dim`, which scales all scores; 0 without it."""
     name, written = rotary.find_scaling(fields)
@@ -184,15 +246,13 @@ def _read_stretch(fields: Mapping[str, Any]) -> float:
     return float(stretch or 0.0)
 
 
-def _check_heads(fields: Mapping[str, Any]) -> None:
+def _check_heads(fields: Mapping[str, Any], head_parts: Sequence[str]) -> None:
     """Refuses other numbers of key heads than transformers can expand, and other head widths."""
-    allowed = {
-        "num_key_value_heads": "num_attention_heads",
-        "head_dim": "qk_rope_head_dim",
-    }
-    for name, other in allowed.items():
-        if fields[name] not in (None, fields[other]):
+    allowed = {"num_key_value_heads": ("num_attention_heads",), "head_dim": head_parts}
+    for name, others in allowed.items():
+        needed = sum(fields[other] for other in others)
+        if fields[name] not in (None, needed):
             raise ValueError(
                 f"{name} is {format_value(fields[name])}; with latent attention it must be"
-                f" {other}, {fields[other]}"
+                f" {' plus '.join(others)}, {needed}"
             )

@@ -47,23 +47,40 @@ class Ministral3(Mistral):
     """The rotation where the configuration has none."""
 
     def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
-        if fields["rope_parameters"] is None:
-            fields = {**fields, "rope_parameters": self.unsaid}
-        name, written = rotary.find_scaling(fields)
-        growth: Any = written.get(GROWTH)
-        if not is_number(growth) or growth < 0:
-            raise ValueError(
-                f"{name} {format_value(written)}: {GROWTH} is {format_value(growth)}; it must be a"
-                " number of at least 0"
-            )
-        plain = {word: value for word, value in written.items() if word != GROWTH}
-        attributes = super().from_fields({**fields, name: plain}, hf)
-        rope = attributes["rope"]
-        if rope.kind != "yarn":
-            raise ValueError(f"{name} is {format_value(written)}; its rope_type must be 'yarn'")
-        return attributes | {"temperature": Temperature(float(growth), rope.original)}
+        plain, growth = split_growth(fields, self.unsaid)
+        attributes = super().from_fields(plain, hf)
+        return attributes | {"temperature": Temperature(growth, attributes["rope"].original)}
 
     def to_fields(self, config: Any) -> dict[str, Any]:
-        fields = super().to_fields(config)
-        scaling = fields.pop("rope_scaling") | {"rope_theta": fields.pop("rope_theta")}
-        return fields | {"rope_parameters": scaling | {GROWTH: config.temperature.scale}}
+        return join_growth(super().to_fields(config), config)
+
+
+def split_growth(
+    fields: Mapping[str, Any], unsaid: Mapping[str, Any]
+) -> tuple[dict[str, Any], float]:
+    """The fields with YaRN alone, and how queries grow; `unsaid` is the scaling where none is.
+
+    Raises:
+      ValueError: naming the field, its value and what is allowed.
+    """
+    fields = {**fields}
+    if fields["rope_parameters"] is None:
+        fields["rope_parameters"] = unsaid
+    name, written = rotary.find_scaling(fields)
+    growth: Any = written.get(GROWTH)
+    if not is_number(growth) or growth < 0:
+        raise ValueError(
+            f"{name} {format_value(written)}: {GROWTH} is {format_value(growth)}; it must be a"
+            " number of at least 0"
+        )
+    if written.get("rope_type", written.get("type")) != "yarn":
+        raise ValueError(f"{name} is {format_value(written)}; its rope_type must be 'yarn'")
+    plain = {word: value for word, value in written.items() if word != GROWTH}
+    return {**fields, name: plain}, float(growth)
+
+
+def join_growth(fields: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """The fields of an export with the scaling that `split_growth` reads."""
+    joined = dict(fields)
+    scaling = joined.pop("rope_scaling") | {"rope_theta": joined.pop("rope_theta")}
+    return joined | {"rope_parameters": scaling | {GROWTH: config.temperature.scale}}

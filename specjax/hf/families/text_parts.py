@@ -192,7 +192,7 @@ class Qwen35(TextPart):
 
 @FAMILIES.register("mistral3")
 class Mistral3(TextPart):
-    """The text part of Mistral Small 3.1 or Ministral 3, which is a Mistral or a Ministral 3."""
+    """The text part of Mistral Small 3.1 and 4, and of Ministral 3."""
 
     schema = make_schema(
         "mistral3",
@@ -205,5 +205,7 @@ class Mistral3(TextPart):
             "vision_feature_layer",
         ),
     )
-    families: ClassVar[dict[str, str]] = {"mistral": "mistral", "ministral3": "ministral3"}
+    families: ClassVar[dict[str, str]] = {
+        name: name for name in ("mistral", "ministral3", "mistral4")
+    }
     ignored = rf"{Decoder.ignored}|(model\.)?(vision_tower|multi_modal_projector)\..*"

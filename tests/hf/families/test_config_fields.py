@@ -559,6 +559,7 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
         "marian_two",
         "ministral",
         "ministral3",
+        "mistral4",
         "mpt",
         "nemotron_h",
         "olmo",
