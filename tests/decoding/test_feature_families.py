@@ -81,7 +81,15 @@ LIMIT, STEPS = 12, 40
 KINDS = ("eagle", "p_eagle", "dflash", "assistant")
 LENDS_NO_CACHE = {
     ("assistant", family)
-    for family in ("deepseek_v2", "deepseek_v3", "gemma4_small", "mistral", "mixtral", "phimoe")
+    for family in (
+        "deepseek_v2",
+        "deepseek_v3",
+        "gemma4_small",
+        "mistral",
+        "mistral4",
+        "mixtral",
+        "phimoe",
+    )
 }
 """Latent keys, windows in all layers, or heads unlike those that the target's shape gives."""
 EVERY = [
