@@ -9,8 +9,8 @@ For a decoder-only target `--config=configs/training/dflash2.py:llama`, or `:pub
 layout of the hub, there with `--config.model.shape.mask_token_id=ID` of a token that texts do not
 have. The drafter is left in `model`, for `--config.drafter=runs/dflash2/model` and
 `{"drafter": "dspark", "length": 5}`.
-About as long as configs/training/dflash.py; its acceptance was not measured here
-(docs/methods/dflash.md).
+A step takes twice as long as in configs/training/dflash.py; acceptance after two minutes of steps:
+docs/lab_book/drafters_2026.md.
 
 The published shape, not trained here: blocks of 8 or 16 tokens, windows of 2,048 in all layers, a
 selector of rank 256 among 16 candidates, two taps and groups of 16 channels; DFlash's loss on the

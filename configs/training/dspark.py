@@ -9,8 +9,8 @@ For a decoder-only target `--config=configs/training/dspark.py:llama`, or `:publ
 layout of the hub, there with `--config.model.shape.mask_token_id=ID` of a token that texts do not
 have. The drafter is left in `model`, for `--config.drafter=runs/dspark/model` and
 `{"drafter": "dspark", "length": 5}`.
-About as long as configs/training/dflash.py; its acceptance was not measured here
-(docs/methods/dflash.md).
+About as long as configs/training/dflash.py; acceptance after three minutes of steps:
+docs/lab_book/drafters_2026.md.
 
 The paper (arXiv 2607.05147), not run here: five layers as wide as the target, all of its ids, five
 of its layers, blocks of 7 tokens, a Markov head of rank 256, 512 anchors in rows of 4,096 tokens,
