@@ -68,9 +68,9 @@ class Assistant(StateDrafter):
                 f" {target.config.vocab_size}"
             )
         sources = find_sources(self.config, target)
-        own: dict[str, Any] = {"features": (target.info.depth,), "sources": sources}
+        own: dict[str, Any] = {"sources": sources}
         if self.config.normed:
-            own["target_eps"] = target.config.eps
+            own |= {"features": (target.info.depth,), "target_eps": target.config.eps}
         shape = adapt_shape(dataclasses.replace(self.config, **own), target)
         return dataclasses.replace(self, config=shape)
 

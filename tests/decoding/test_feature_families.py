@@ -100,8 +100,6 @@ EVERY = [
 ]
 EVERY += [(family, f"{kind}_t5") for family in ENCODERS for kind in KINDS]
 EVERY += [(family, "mtp") for family in LIKE_LLAMA]
-FAST = ("qwen3", "mtp")
-EVERY = [pytest.param(*pair, marks=() if pair == FAST else pytest.mark.slow) for pair in EVERY]
 
 
 @functools.cache
@@ -167,6 +165,7 @@ def kept(drafter: LoadedModel, folder: Path, family: str) -> LoadedModel:
     return LoadedModel(model, params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "kind"), EVERY)
 def test_a_drafter_is_trained_kept_and_writes_the_targets_own_tokens(family, kind, tmp_path):
     baseline = texts(written(family, autoregressive()))
@@ -215,6 +214,11 @@ REFUSED = [
 def test_a_target_that_a_drafter_is_not_made_for_is_refused(family, kind, words):
     with pytest.raises(UserError, match=rf"config.model.shape: model_type is '{kind}'.* {words}"):
         shaped(family, kind)
+
+
+def test_an_assistant_reads_the_states_of_one_layer():
+    with pytest.raises(UserError, match=r"target_layers is \[1, 2\]; it must be one layer"):
+        shaped("llama", "assistant_llama", target_layers=(1, 2))
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ def rounds(kind: str, drafter: PEagle) -> list:
     return found
 
 
+@pytest.mark.slow
 @ONE
 def test_each_round_drafts_as_after_a_fresh_prefill(kind):
     found = rounds(kind, PEagle(LENGTH))

@@ -232,10 +232,7 @@ def decode(models: Models, name: str, limit: int = 200) -> list[list[int]]:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name == "likeliest_nodes" else pytest.mark.slow)
-        for name in GREEDY
-    ],
+    [pytest.param(name, marks=() if name == "tree" else pytest.mark.slow) for name in GREEDY],
 )
 def test_greedy_tokens_are_those_without_drafts(models: Models, name: str) -> None:
     assert decode(models, name) == decode(models, "none")

@@ -83,10 +83,10 @@ def test_the_steps_are_those_of_drafts_behind_each_token(kind):
 
 
 CHANGES = [{}, {"divergence": "lk_lambda"}, {"weighting": "prefix", "divergence": "lk_alpha"}]
-RUNS = [pytest.param("t5", CHANGES[0])]
-RUNS += [pytest.param("llama", one, marks=pytest.mark.slow) for one in CHANGES]
+RUNS = [("t5", CHANGES[0]), *(("llama", one) for one in CHANGES)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "changes"), RUNS)
 def test_training_lowers_the_loss_and_raises_acceptance(kind, changes):
     model, params = fitted(kind)

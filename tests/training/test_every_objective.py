@@ -15,6 +15,7 @@ from specjax.data.pipeline import pad_batch
 from specjax.experiments.train.objective import make_frozen
 from specjax.experiments.train.subject import make_subject
 from specjax.loading import LoadedModel
+from specjax.models.assistant import Assistant
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
 from specjax.models.t5 import T5, T5Config
@@ -41,7 +42,7 @@ ACCUMULATED = 4
 
 each = pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
 every = pytest.mark.parametrize("name", OBJECTIVES)
-LIKE_OTHERS = {"blockwise", "distillation", "eagle", "hydra"}
+LIKE_OTHERS = {"assistant", "blockwise", "distillation", "eagle", "hydra"}
 """Objectives whose sums over positions are those of one that is not here; a newcomer's is fast."""
 
 
@@ -60,9 +61,12 @@ def start_of(name: str, kind: str) -> LoadedModel:
     if trained is None:
         return loaded(kind, 0)
     ids, config = (1, 2, 3, 5, 7), MODELS[kind].config
+    read = (2,) if trained is Assistant else (1, 2)
     if kind == "t5":
-        return LoadedModel(*on_t5(config, (1, 2), ids, trained))
-    return LoadedModel(*without_encoder(V, config.d_model, (1, 2), ids, None, kind=trained))
+        return LoadedModel(*on_t5(config, read, ids, trained))
+    heads = {"d_head": config.d_head, "rope": config.rope} if trained is Assistant else {}
+    made = without_encoder(V, config.d_model, read, ids, None, kind=trained, **heads)
+    return LoadedModel(*made)
 
 
 def loss_and_gradient(name: str, kind: str, bucket: int = 4, accumulate: int = 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from specjax.contracts.registry import FAMILIES
@@ -37,6 +38,13 @@ class _OnCaches(OnTargetFamily):
     """Shared parts of both kinds."""
 
     model = Assistant
+
+    def from_fields(self, fields: dict[str, Any], hf: Mapping[str, Any]) -> dict[str, Any]:
+        if len(layers := fields["target_layers"]) != 1:
+            raise ValueError(
+                f"target_layers is {list(layers)}; it must be one layer, whose states are read"
+            )
+        return super().from_fields(fields, hf)
 
     def layers_read(self, depth: int) -> list[int]:
         return [depth]
