@@ -20,6 +20,7 @@ from specjax.models.assistant_modules import (
     AssistantConfig,
     AssistantT5Config,
     CausalAssistantModule,
+    Memory,
     T5AssistantModule,
     list_sources,
     make_empty_memory,
@@ -88,7 +89,7 @@ class Assistant(StateDrafter):
         params: Params,
         tokens: Int[Array, "B T"],
         features: Float[Array, "B T E"],
-        memory: Sequence[KeysValues],
+        memory: Memory,
         cross: Cross | None,
         steps: int,
     ) -> list[Float32[Array, "B T U"]]:
@@ -96,7 +97,7 @@ class Assistant(StateDrafter):
         given = tokens, features, memory, cross, steps
         return call(self.module, "unroll_draft", params, *given)
 
-    def select_memory(self, caches: Sequence[Any]) -> list[KeysValues]:
+    def select_memory(self, caches: Sequence[Any]) -> Memory:
         """The keys and values that its layers read, of those of all layers of the target."""
         return [caches[source] for source in list_sources(self.config)]
 

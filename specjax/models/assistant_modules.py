@@ -60,6 +60,10 @@ class AssistantT5Config(OnT5Config):
         return ((self.num_heads, self.d_kv),) * self.layers
 
 
+Memory = Sequence[tuple[jax.Array, jax.Array]]
+"""Keys and values [B, G, C, d] of the target's layers that each layer reads; layers differ in their
+heads."""
+
 AssistantConfig = AssistantCausalConfig | AssistantT5Config
 Config = TypeVar("Config", AssistantCausalConfig, AssistantT5Config)
 
@@ -69,9 +73,9 @@ def list_sources(config: AssistantConfig) -> tuple[int, ...]:
     return config.sources or tuple(range(config.layers))
 
 
-def make_empty_memory(config: AssistantConfig, rows: int) -> dict[str, KeysValues]:
+def make_empty_memory(config: AssistantConfig, rows: int) -> dict[str, Any]:
     """Keys and values [B, G, 1, d] of zeros in place of the target's."""
-    made = {}
+    made: dict[str, Any] = {}
     for source, (heads, width) in zip(list_sources(config), config.memory_heads, strict=True):
         zeros = jnp.zeros((rows, heads, 1, width), config.dtype)
         made[str(source)] = zeros, zeros
@@ -95,16 +99,14 @@ class AssistantModule(OnTargetModule[Config]):
         self,
         x: Float[Array, "B T D"],
         position: Int[Array, "B T"],
-        memory: Sequence[KeysValues],
+        memory: Memory,
         biases: Sequence[AnyBias],
         cross: Cross | None,
     ) -> Float[Array, "B T D"]:
         """The states [B, T, D] behind the layers; each has its memory and its bias."""
         raise NotImplementedError
 
-    def make_step_biases(
-        self, memory: Sequence[KeysValues], data: dict[str, Any], queries: int
-    ) -> list[AnyBias]:
+    def make_step_biases(self, memory: Memory, data: dict[str, Any], queries: int) -> list[AnyBias]:
         """Biases of a call on `queries` tokens: the text before the pending token is seen."""
         raise NotImplementedError
 
@@ -158,7 +160,7 @@ class AssistantModule(OnTargetModule[Config]):
         self,
         tokens: Int[Array, "B T"],
         features: Float[Array, "B T E"],
-        memory: Sequence[KeysValues],
+        memory: Memory,
         cross: Cross | None,
         steps: int,
     ) -> list[Float32[Array, "B T U"]]:
@@ -217,7 +219,7 @@ class CausalAssistantModule(AssistantModule[AssistantCausalConfig]):
         self,
         x: Float[Array, "B T D"],
         position: Int[Array, "B T"],
-        memory: Sequence[KeysValues],
+        memory: Memory,
         biases: Sequence[AnyBias],
         cross: Cross | None,
     ) -> Float[Array, "B T D"]:
@@ -226,9 +228,7 @@ class CausalAssistantModule(AssistantModule[AssistantCausalConfig]):
             x, *_ = layer(x, None, None, turn, bias, shared=pair)
         return x
 
-    def make_step_biases(
-        self, memory: Sequence[KeysValues], data: dict[str, Any], queries: int
-    ) -> list[AnyBias]:
+    def make_step_biases(self, memory: Memory, data: dict[str, Any], queries: int) -> list[AnyBias]:
         last = data["pending"] - 1
         return [
             make_memory_bias(pair, window, last, queries)
@@ -328,7 +328,7 @@ class T5AssistantModule(AssistantModule[AssistantT5Config]):
         self,
         x: Float[Array, "B T D"],
         position: Int[Array, "B T"],
-        memory: Sequence[KeysValues],
+        memory: Memory,
         biases: Sequence[AnyBias],
         cross: Cross | None,
     ) -> Float[Array, "B T D"]:
@@ -340,9 +340,7 @@ class T5AssistantModule(AssistantModule[AssistantT5Config]):
         """Bias by distance, [H, 2 * C] (see `compute_bias_rows`)."""
         return self.position_bias(np.arange(-(capacity - 1), capacity + 1))
 
-    def make_step_biases(
-        self, memory: Sequence[KeysValues], data: dict[str, Any], queries: int
-    ) -> list[AnyBias]:
+    def make_step_biases(self, memory: Memory, data: dict[str, Any], queries: int) -> list[AnyBias]:
         slots, seen = memory[0][0].shape[2], jnp.maximum(data["pending"], 1)
         table = self.compute_distance_bias(slots)
         bias = RelativeMemoryBias(RelativeBiasOf(table, data["pending"], seen))
