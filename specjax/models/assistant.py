@@ -111,13 +111,12 @@ class Assistant(StateDrafter):
     ) -> tuple[Cache, PromptReading]:
         cache, reading = super().start(params, prompt, prompt_length, capacity, **how)
         c, rows = self.config, len(prompt)
-        kept = {name: one for name, one in cache.data.items() if name != "bias"}
         data = {
             "states": jnp.zeros((rows, capacity, c.target_width), c.dtype),
             "pending": cache.length,
             "memory": make_empty_memory(c, rows),
         }
-        return cache.replace(data={**kept, **data}), reading
+        return cache.replace(data={**cache.data, **data}), reading
 
     def make_empty_caches(self, rows: int, capacity: int) -> list[KeysValues]:
         return []
@@ -148,9 +147,10 @@ def find_sources(config: AssistantConfig, target: LanguageModel) -> tuple[int, .
         return _find_causal_sources(config, theirs)
     if isinstance(config, AssistantT5Config) and isinstance(target, EncoderDecoder):
         return _find_last_layer(config, target)
-    kind = "a decoder-only target" if isinstance(config, AssistantCausalConfig) else "an encoder's"
+    is_causal = isinstance(config, AssistantCausalConfig)
+    kind = "a decoder-only target" if is_causal else "a target with an encoder"
     raise ValueError(
-        f"it reads the caches of {kind}; this target, of family {theirs.family!r}, is none"
+        f"it reads the caches of {kind}; this one, of family {theirs.family!r}, is none"
     )
 
 

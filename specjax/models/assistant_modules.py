@@ -114,6 +114,10 @@ class AssistantModule(OnTargetModule[Config]):
         """Biases of every token of a text, each of which sees those before it."""
         raise NotImplementedError
 
+    def compute_distance_bias(self, capacity: int) -> Float[Array, "H 2*{capacity}"]:
+        """Bias by distance, [H, 2 * C] (see `compute_bias_rows`), of a drafter with an encoder."""
+        raise NotImplementedError
+
     def fuse_states(self, features: Float[Array, "B T E"]) -> Float[Array, "B T E"]:
         """The target's states [B, T, E] as the drafter reads them."""
         return self.target_norm(features) if self.config.normed else self.state_norm(features)
@@ -193,6 +197,7 @@ class AssistantModule(OnTargetModule[Config]):
         }
         if cross is not None:
             data |= {"cross": cross[:2], "cross_bias": cross[2]}
+            data["bias"] = self.compute_distance_bias(1)
         before, start = self.fuse_states(features), data["pending"]
         return self.decode_step(tokens, before, data, start, None, None)[0]
 
@@ -337,13 +342,11 @@ class T5AssistantModule(AssistantModule[AssistantT5Config]):
         return x
 
     def compute_distance_bias(self, capacity: int) -> Float[Array, "H 2*{capacity}"]:
-        """Bias by distance, [H, 2 * C] (see `compute_bias_rows`)."""
         return self.position_bias(np.arange(-(capacity - 1), capacity + 1))
 
     def make_step_biases(self, memory: Memory, data: dict[str, Any], queries: int) -> list[AnyBias]:
         slots, seen = memory[0][0].shape[2], jnp.maximum(data["pending"], 1)
-        table = self.compute_distance_bias(slots)
-        bias = RelativeMemoryBias(RelativeBiasOf(table, data["pending"], seen))
+        bias = RelativeMemoryBias(RelativeBiasOf(data["bias"], data["pending"], seen))
         return [make_call_bias(bias, seen - 1, queries, slots)] * len(memory)
 
     def make_text_biases(self, size: int) -> list[AnyBias]:
