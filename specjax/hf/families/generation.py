@@ -269,7 +269,22 @@ def ends_to_hf(config: Any, **firsts: int | None) -> dict[str, Any]:
     return {**firsts, "eos_token_id": last, "pad_token_id": config.pad}
 
 
-def refuse_decoder_settings(decoder: dict[str, Any], name: str = "decoder") -> None:
+def read_decoder_tokens(
+    decoder: dict[str, Any], generation: dict[str, Any] | None, name: str = "decoder"
+) -> dict[str, Any]:
+    """The special tokens that a decoder's own configuration gives the whole model.
+
+    Hugging Face takes missing generation settings from it; `name` is what the model calls it.
+
+    Raises:
+      ValueError: naming a setting of the decoder that would be applied too.
+    """
+    if generation is None:
+        refuse_decoder_settings(decoder, name)
+    return {token: decoder[token] for token in TOKENS if token in decoder}
+
+
+def refuse_decoder_settings(decoder: dict[str, Any], name: str) -> None:
     """Refuses settings of a decoder that Hugging Face would apply without a generation file.
 
     `name` is what the configuration calls it.

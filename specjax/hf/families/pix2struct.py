@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families.family import Family, Tensors, nest_modules
-from specjax.hf.families.generation import GENERATION, TOKENS, refuse_decoder_settings
+from specjax.hf.families.generation import GENERATION, read_decoder_tokens
 from specjax.hf.families.schema import (
     ALL_FULL,
     COMMON,
@@ -177,10 +177,7 @@ class Pix2StructFamily(Family[Pix2StructConfig]):
                 f"vision_config: hidden_size is {vision['hidden_size']}; it must be that of"
                 f" text_config, {text['hidden_size']}, whose attention reads it"
             )
-        if generation is None:
-            refuse_decoder_settings(hf["text_config"], "text_config")
-        # Hugging Face takes missing generation settings from the decoder's.
-        tokens = {name: hf["text_config"][name] for name in TOKENS if name in hf["text_config"]}
+        tokens = read_decoder_tokens(hf["text_config"], generation, "text_config")
         encoder = {name: vision[field] for name, field in ENCODER_WORDS.items()}
         return self.build(
             fields,

@@ -10,9 +10,8 @@ from specjax.hf.families import rotary
 from specjax.hf.families.family import Family, Shape, Tensors, nest_modules
 from specjax.hf.families.generation import (
     GENERATION,
-    TOKENS,
     ends_to_hf,
-    refuse_decoder_settings,
+    read_decoder_tokens,
 )
 from specjax.hf.families.layer_types import KINDS, WINDOWS, every, windows_of
 from specjax.hf.families.schema import (
@@ -197,10 +196,7 @@ class T5GemmaLike(Family[Shape]):
                 f"vocab_size of the encoder is {source['vocab_size']}; it must be that of the"
                 f" decoder, {vocab_size}"
             )
-        # Hugging Face takes missing generation settings from the decoder's.
-        words = SPECIAL | {name: hf["decoder"][name] for name in TOKENS if name in hf["decoder"]}
-        if generation is None:
-            refuse_decoder_settings(hf["decoder"])
+        words = SPECIAL | read_decoder_tokens(hf["decoder"], generation)
         sides = {"vocab_size": vocab_size, "encoder": encoder, "decoder": decoder}
         cap = float(target["final_logit_softcapping"] or 0.0)
         return self.build(fields, words | hf, generation, dtype, **sides, logit_cap=cap)

@@ -8,7 +8,7 @@ from typing import Any
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families.bart import BEFORE_POSITIONS, decoder_modules
 from specjax.hf.families.family import Family, Tensors
-from specjax.hf.families.generation import GENERATION, TOKENS, refuse_decoder_settings
+from specjax.hf.families.generation import GENERATION, read_decoder_tokens
 from specjax.hf.families.schema import (
     COMMON,
     MOST_LAYERS,
@@ -119,10 +119,7 @@ class VisionEncoderDecoder(Family[ImageToTextConfig]):
         checked = read(self.schema, hf, GENERATION)
         vision = read_object(hf, "encoder", read_encoder)
         decoder = read_object(_share_vocabulary(hf), "decoder", _read_decoder)
-        if generation is None:
-            refuse_decoder_settings(hf["decoder"])
-        # Hugging Face takes missing generation settings from the decoder's.
-        tokens = {name: hf["decoder"][name] for name in TOKENS if name in hf["decoder"]}
+        tokens = read_decoder_tokens(hf["decoder"], generation)
         attributes = {name: decoder[field] for name, field in WORDS.items()}
         attributes |= CONSTANTS[hf["decoder"]["model_type"]]
         attributes |= _read_places(decoder, hf["decoder"].get("pad_token_id", 1))
