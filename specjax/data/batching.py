@@ -37,8 +37,8 @@ def make_batch(
 ) -> Batch:
     """Pads ids, or audio or images, to [size, P, ...] with P a multiple of `bucket`."""
     rows = len(prompts)
-    if _is_audio(prompts):
-        tokens, length = stack_audio(prompts, size, bucket)
+    if _is_numbers(prompts):
+        tokens, length = stack_numbers(prompts, size, bucket)
     else:
         tokens, length = pad_ids(prompts, size, pad, bucket)
     real = np.arange(size) < rows
@@ -51,22 +51,22 @@ def make_batch(
     )
 
 
-def _is_audio(prompts: Sequence[Prompt]) -> TypeGuard[Sequence[np.ndarray]]:
-    """Whether prompts, all of one kind, are audio input."""
+def _is_numbers(prompts: Sequence[Prompt]) -> TypeGuard[Sequence[np.ndarray]]:
+    """Whether prompts, all of one kind, are audio or images."""
     return isinstance(prompts[0], np.ndarray)
 
 
-def stack_audio(
-    audio: Sequence[np.ndarray], size: int, bucket: int
+def stack_numbers(
+    prompts: Sequence[np.ndarray], size: int, bucket: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows [P, M] as [size, P', M] float32 with P' a multiple of `bucket`, and their length [size].
 
-    A missing row is silence, as long as the longest.
+    A missing row is zeros, as long as the longest.
     """
-    longest = max(len(row) for row in audio)
-    frames = np.zeros((size, -(-longest // bucket) * bucket, audio[0].shape[1]), np.float32)
+    longest = max(len(row) for row in prompts)
+    frames = np.zeros((size, -(-longest // bucket) * bucket, prompts[0].shape[1]), np.float32)
     length = np.full(size, longest, np.int32)
-    for slot, row in enumerate(audio):
+    for slot, row in enumerate(prompts):
         frames[slot, : len(row)], length[slot] = row, len(row)
     return frames, length
 

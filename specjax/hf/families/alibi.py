@@ -51,7 +51,7 @@ def list_slopes(heads: int) -> tuple[float, ...]:
     return tuple(2.0 ** (-4 * step / first) for step in steps)
 
 
-class _Sloped(Family[CausalConfig]):
+class _AlibiDecoder(Family[CausalConfig]):
     """A decoder with layer norms and slopes, whose feed-forward is four times as wide."""
 
     model, shape = Causal, CausalConfig
@@ -68,7 +68,7 @@ class _Sloped(Family[CausalConfig]):
 
 
 @FAMILIES.register("bloom")
-class Bloom(_Sloped):
+class Bloom(_AlibiDecoder):
     """BLOOM: slopes for positions, biases, and a norm of the embeddings."""
 
     schema = dataclasses.replace(
@@ -115,7 +115,7 @@ ATTENTION = Schema(
 
 
 @FAMILIES.register("mpt")
-class Mpt(_Sloped):
+class Mpt(_AlibiDecoder):
     """MPT: slopes for positions, no biases."""
 
     schema = Schema(FIELDS, COMMON, "mpt").derive(
