@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from input_parity import check_beams, check_exports, check_logits, each_strategy, write_texts
 
 torch = pytest.importorskip("torch")
 
@@ -64,25 +65,15 @@ def test_logits_of_random_models_equal_pytorch(pair):
     audio = GOLDEN["heard"](1, LENGTHS)
     target = np.random.default_rng(2).integers(2, ours.model.info.vocab_size, (len(audio), 30))
     expected = GOLDEN["logits"](theirs, audio, target)
-    generator = specjax.Generator(ours)
-    batch = generator.batch(generator.encode(audio), len(audio))
-    cache, _ = ours.model.start(ours.params, batch.tokens, batch.length, 30)
-    found = np.asarray(ours.model.extend(ours.params, target.astype(np.int32), cache)[0].logits)
-    assert np.abs(found - expected).max() < 1e-4 * max(1.0, np.abs(expected).max())
+    check_logits(ours, audio, target, expected)
 
 
-@pytest.mark.parametrize(
-    "strategy", [specjax.autoregressive(), specjax.speculative(length=3),
-                 specjax.strategy(drafter="neural", widths=(2, 2)),
-                 specjax.strategy(drafter="suffix", length=4)],
-    ids=["plain", "chain", "tree", "copies"],
-)  # fmt: skip
+@each_strategy
 def test_texts_equal_those_of_generate(pair, strategy):
     theirs, ours = pair
     audio = GOLDEN["heard"](3, LENGTHS)
-    drafters = {"drafter": ours} if strategy.drafter.spec.models else {}
-    generator = specjax.Generator(ours, drafters, strategy, max_new_tokens=NEW_TOKENS)
-    assert generator(audio).tokens == GOLDEN["greedy"](theirs, audio, NEW_TOKENS)
+    expected = GOLDEN["greedy"](theirs, audio, NEW_TOKENS)
+    assert write_texts(ours, audio, strategy, NEW_TOKENS) == expected
 
 
 @pytest.mark.parametrize("drafter", ["none", "neural"])
@@ -97,35 +88,12 @@ def test_beams_equal_those_of_generate(pair, drafter):
         text = made.sequences[0, 1:].tolist()
         texts.append(text[: text.index(2) + 1] if 2 in text else text)
         scores.append(float(made.sequences_scores[0]))
-    drafting = {"drafter": "neural", "length": 2} if drafter == "neural" else {}
-    search = specjax.beam_search(beams=3, **drafting)
-    drafters = {"drafter": ours} if drafting else {}
-    found = specjax.BeamGenerator(ours, drafters, search, max_new_tokens=12)(audio)
-    assert [row[0].tokens for row in found.hypotheses] == texts
-    best = [row[0].score for row in found.hypotheses]
-    np.testing.assert_allclose(best, scores, rtol=1e-4, atol=1e-5)
+    check_beams(ours, audio, drafter, texts, scores)
 
 
 def test_an_exported_model_loads_in_transformers_unchanged(pair, tmp_path):
-    from transformers import MoonshineForConditionalGeneration
-
-    from specjax.hf import huggingface
-
-    theirs, ours = pair
-    ours.save(tmp_path / "kept")
-    huggingface.save(tmp_path / "made", ours.model, ours.params)
     audio, target = GOLDEN["heard"](5, LENGTHS[:2]), np.full((2, 9), 5, np.int64)
-    expected = GOLDEN["logits"](theirs, audio, target)
-    for name in ("kept", "made"):
-        again = MoonshineForConditionalGeneration.from_pretrained(
-            tmp_path / name, dtype=torch.float32
-        )
-        found, weights = again.state_dict(), theirs.state_dict()
-        assert all(torch.equal(found[one], weights[one]) for one in weights.keys() | found.keys())
-        # PyTorch's products round by how their weights lie in memory.
-        written = GOLDEN["logits"](again.eval(), audio, target)
-        np.testing.assert_allclose(written, expected, rtol=0, atol=1e-5)
-        assert load(tmp_path / name).model == ours.model
+    check_exports(*pair, tmp_path, lambda model: GOLDEN["logits"](model, audio, target))
 
 
 REFUSED = [

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from input_parity import check_beams, check_exports, check_logits, each_strategy, write_texts
 
 torch = pytest.importorskip("torch")
 
 import specjax  # noqa: E402
-from specjax.hf import huggingface  # noqa: E402
 from specjax.loading import load  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -62,26 +62,15 @@ def test_logits_of_random_models_equal_pytorch(pair):
     pixels = GOLDEN["images"](1, SIZES)
     target = np.random.default_rng(2).integers(2, ours.model.info.vocab_size, (len(pixels), 30))
     expected = GOLDEN["logits"](theirs, GOLDEN["patches"](pixels), target)
-    generator = specjax.Generator(ours)
-    batch = generator.batch(generator.encode(pixels), len(pixels))
-    cache, _ = ours.model.start(ours.params, batch.tokens, batch.length, 30)
-    found = np.asarray(ours.model.extend(ours.params, target.astype(np.int32), cache)[0].logits)
-    assert np.abs(found - expected).max() < 1e-4 * max(1.0, np.abs(expected).max())
+    check_logits(ours, pixels, target, expected)
 
 
-@pytest.mark.parametrize(
-    "strategy", [specjax.autoregressive(), specjax.speculative(length=3),
-                 specjax.strategy(drafter="neural", widths=(2, 2)),
-                 specjax.strategy(drafter="suffix", length=4)],
-    ids=["plain", "chain", "tree", "copies"],
-)  # fmt: skip
+@each_strategy
 def test_texts_equal_those_of_generate(pair, strategy):
     theirs, ours = pair
     pixels = GOLDEN["images"](3, SIZES)
-    drafters = {"drafter": ours} if strategy.drafter.spec.models else {}
-    generator = specjax.Generator(ours, drafters, strategy, max_new_tokens=NEW_TOKENS)
     expected = GOLDEN["greedy"](theirs, GOLDEN["patches"](pixels), NEW_TOKENS)
-    assert generator(pixels).tokens == expected
+    assert write_texts(ours, pixels, strategy, NEW_TOKENS) == expected
 
 
 @pytest.mark.parametrize("drafter", ["none", "neural"])
@@ -94,33 +83,12 @@ def test_beams_equal_those_of_generate(pair, drafter):
     )  # fmt: skip
     rows = made.sequences[:, 1:].tolist()
     texts = [row[: row.index(1) + 1] if 1 in row else row for row in rows]
-    drafting = {"drafter": "neural", "length": 2} if drafter == "neural" else {}
-    search = specjax.beam_search(beams=3, **drafting)
-    drafters = {"drafter": ours} if drafting else {}
-    found = specjax.BeamGenerator(ours, drafters, search, max_new_tokens=12)(pixels)
-    assert [row[0].tokens for row in found.hypotheses] == texts
-    best = [row[0].score for row in found.hypotheses]
-    np.testing.assert_allclose(best, made.sequences_scores.tolist(), rtol=1e-4, atol=1e-5)
+    check_beams(ours, pixels, drafter, texts, made.sequences_scores.tolist())
 
 
 def test_an_exported_model_loads_in_transformers_unchanged(pair, tmp_path):
-    from transformers import Pix2StructForConditionalGeneration
-
-    theirs, ours = pair
-    ours.save(tmp_path / "kept")
-    huggingface.save(tmp_path / "made", ours.model, ours.params)
     given, target = GOLDEN["patches"](GOLDEN["images"](5, SIZES[:2])), np.full((2, 9), 5, np.int64)
-    expected = GOLDEN["logits"](theirs, given, target)
-    for name in ("kept", "made"):
-        again = Pix2StructForConditionalGeneration.from_pretrained(
-            tmp_path / name, dtype=torch.float32
-        )
-        found, weights = again.state_dict(), theirs.state_dict()
-        assert all(torch.equal(found[one], weights[one]) for one in weights.keys() | found.keys())
-        # PyTorch's products round by how their weights lie in memory.
-        written = GOLDEN["logits"](again.eval(), given, target)
-        np.testing.assert_allclose(written, expected, rtol=0, atol=1e-5)
-        assert huggingface.load(tmp_path / name).model == ours.model
+    check_exports(*pair, tmp_path, lambda model: GOLDEN["logits"](model, given, target))
 
 
 REFUSED = [
