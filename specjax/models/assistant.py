@@ -78,11 +78,11 @@ class Assistant(StateDrafter):
     def initialize_params(
         self, params: Params, layer: Params, basis: Float[Array, "E D"] | None
     ) -> Params:
-        """With the output layer that it gets as its own table."""
+        """With the output layer that it gets as its own output embedding."""
         if "head" not in params:
             return params
         others = {name: one for name, one in params.items() if name != "head"}
-        return others | {"table": jnp.array(params["head"]["kernel"].T, jnp.float32)}
+        return others | {"output_embedding": jnp.array(params["head"]["kernel"].T, jnp.float32)}
 
     def unroll_draft(
         self,

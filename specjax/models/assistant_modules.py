@@ -92,8 +92,8 @@ class AssistantModule(OnTargetModule[Config]):
             self.state_norm = RMSNorm(c.eps)
         self.join = Dense(c.d_model, c.dtype)
         self.next_state = Dense(c.target_width, c.dtype)
-        normal = jax.nn.initializers.normal(1.0)
-        self.table = self.param("table", normal, (c.draft_vocab, c.d_model), jnp.float32)
+        shape = jax.nn.initializers.normal(1.0), (c.draft_vocab, c.d_model), jnp.float32
+        self.output_embedding = self.param("output_embedding", *shape)
 
     def run_layers(
         self,
@@ -124,7 +124,7 @@ class AssistantModule(OnTargetModule[Config]):
 
     def read_out(self, normed: Float[Array, "B A D"]) -> Float32[Array, "B A U"]:
         """Logits [B, A, U] of normed states."""
-        return compute_tied_logits(normed, self.table, training=False)
+        return compute_tied_logits(normed, self.output_embedding, training=False)
 
     def compute_states(
         self, tokens: Int[Array, "B T"], before: Float[Array, "B T E"], *given: Any
@@ -182,7 +182,7 @@ class AssistantModule(OnTargetModule[Config]):
         for step in range(steps):
             fed = jnp.pad(tokens, ((0, 0), (0, step)))[:, step:]
             normed, state = self.compute_states(fed, state, position, memory, biases, cross)
-            logits.append(compute_tied_logits(normed, self.table, training=True))
+            logits.append(compute_tied_logits(normed, self.output_embedding, training=True))
         return logits
 
     def __call__(self, tokens: Int[Array, "B T"]) -> Float32[Array, "B T V"]:
@@ -257,7 +257,7 @@ class CausalAssistantModule(AssistantModule[AssistantCausalConfig]):
         found = jnp.einsum(
             "bad,baud->bau",
             normed,
-            self.table[ids].astype(normed.dtype),
+            self.output_embedding[ids].astype(normed.dtype),
             preferred_element_type=jnp.float32,
         )
         others = jnp.full((*normed.shape[:-1], c.draft_vocab), MASKED, jnp.float32)

@@ -24,6 +24,7 @@ from specjax.parallel.mesh import DATA, MODEL, axes_over
 PARAMETERS: dict[Where, tuple[str | None, ...]] = {
     ("embedding",): ("vocabulary", None),
     ("source_embedding",): ("vocabulary", None),
+    ("output_embedding",): ("vocabulary", None),
     ("head", "kernel"): (None, "vocabulary"),
     ("head", "bias"): ("vocabulary",),
     ("q", "kernel"): (None, "heads"),

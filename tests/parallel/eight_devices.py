@@ -26,6 +26,7 @@ STRATEGIES = {
     "sampled": specjax.speculative(2, temperature=1.0),
     "eagle": specjax.strategy(drafter="eagle", length=3),
     "dflash": specjax.strategy(drafter="dflash", length=3),
+    "assistant": specjax.strategy(drafter="assistant", length=3),
 }
 
 

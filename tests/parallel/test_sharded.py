@@ -21,10 +21,12 @@ from jax.sharding import PartitionSpec as P
 
 import specjax
 from specjax.hf import huggingface
+from specjax.hf.descriptions import describe
 from specjax.hf.families.dflash_published import PublishedDFlash
 from specjax.hf.families.family import get_family
 from specjax.hf.huggingface import parse_config
 from specjax.hf.tensors import flat_shapes, open_parameter, tensor_places
+from specjax.models.assistant import Assistant
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.dflash import DFlash
 from specjax.models.experts import Groups, Mixture
@@ -255,7 +257,7 @@ def test_scales_stay_whole_where_they_do_not_divide() -> None:
 
 
 def feature_drafters(folder: Path) -> None:
-    """Those for the small Llama: one of EAGLE's with fewer ids, and a published block drafter."""
+    """Those for the small Llama: of EAGLE with fewer ids, a published block, an assistant."""
     config, ids = MODELS["llama"].config, tuple(range(1, 64, 2))[:27]
     model, params = without_encoder(64, config.d_model, (1, 2), ids, None)
     huggingface.save(folder / "llama_eagle", model, params)
@@ -263,15 +265,22 @@ def feature_drafters(folder: Path) -> None:
     shape = words | {"mask_token_id": 2, "num_hidden_layers": 1, "block_size": 4}
     model = DFlash(parse_config("it", shape, None, jnp.float32)[1])
     huggingface.save(folder / "llama_dflash", *drawn(model, tuple(range(64))))
+    heads = {"num_heads": 8, "num_kv_heads": 8}
+    assistant = without_encoder(
+        64, config.d_model, (2,), tuple(range(64)), None, kind=Assistant, **heads
+    )
+    huggingface.save(folder / "llama_assistant", *assistant)
 
 
 @pytest.mark.slow
 def test_feature_drafters_read_a_target_that_is_split(tmp_path: Path) -> None:
     """The published one reads the target's tables where these lie; 27 ids do not divide by 4."""
     feature_drafters(tmp_path)
-    cases = [case("llama", 1, 8, 1, ("eagle",)), case("llama", 2, 4, 0, ("dflash", "eagle"))]
+    split = "dflash", "eagle", "assistant"
+    cases = [case("llama", 1, 8, 1, ("eagle",)), case("llama", 2, 4, 0, split)]
     found = on_eight_devices(tmp_path, cases)
-    assert found["alone"]["llama"]["eagle"] == found["alone"]["llama"]["dflash"]
+    alone = found["alone"]["llama"]
+    assert alone["eagle"] == alone["dflash"] == alone["assistant"]
     for one, tokens in zip(cases, found["tokens"], strict=True):
         assert tokens == {name: found["alone"]["llama"][name] for name in one["strategies"]}
     shares = found["shares"][1]["drafter"]
@@ -337,6 +346,13 @@ def test_parameters_are_split_by_whole_heads_only() -> None:
     assert parameter_spec(where, grouped, 4) == P(None, None)
     assert parameter_spec(query, grouped, 4) == P(None, "model")
     assert parameter_spec(("final_norm", "scale"), grouped, 4) == P()
+
+
+def test_an_assistants_output_embedding_is_split_by_its_ids() -> None:
+    """It is more than half of the published assistants' weights, and read at every step."""
+    model, where = describe("google/gemma-4-31B-it-assistant", jnp.bfloat16), "output_embedding"
+    shape = get_parameter_shapes(model)[where].shape
+    assert split_spec((where,), shape, model, 4) == P("model", None)
 
 
 def test_projections_of_embeddings_stay_whole() -> None:

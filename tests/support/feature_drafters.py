@@ -98,11 +98,12 @@ def without_encoder(
 ) -> Shape:
     """One with rotary positions for a target of so many ids and so wide."""
     _, of_others, layers, more = SHAPES[kind]
-    own = {"d_head": 4, "rope": Rope(4)} | more | changes
+    heads = {"num_heads": 2, "num_kv_heads": 1, "d_head": 4, "rope": Rope(4)}
+    own = heads | more | changes
     shape = of_others(
         family=f"{kind.__name__.lower()}_llama", vocab_size=vocab_size, d_model=8, d_ff=12,
-        num_layers=layers, num_heads=2, num_kv_heads=1, max_positions=64, eos=eos,
-        target_width=width, features=features, draft_vocab=len(ids), start_token=start_token, **own,
+        num_layers=layers, max_positions=64, eos=eos, target_width=width, features=features,
+        draft_vocab=len(ids), start_token=start_token, **own,
     )  # fmt: skip
     return drawn(kind(shape), ids)
 

@@ -21,7 +21,7 @@ _OUTSIDE: Tensors = {
     "state_norm": "hidden_norm",
     "join": "pre_projection",
     "next_state": "post_projection",
-    "table": "draft_embed_tokens.weight",
+    "output_embedding": "draft_embed_tokens.weight",
 }
 
 _T5_LAYER: Tensors = {

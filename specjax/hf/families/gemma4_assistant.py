@@ -57,7 +57,7 @@ class Gemma4Assistant(Family[AssistantCausalConfig]):
     )
     architecture = "Gemma4AssistantForCausalLM"
     tensors: ClassVar[Tensors] = {
-        "table": "model.embed_tokens.weight",
+        "output_embedding": "model.embed_tokens.weight",
         "final_norm": "model.norm",
         "join": "pre_projection",
         "next_state": "post_projection",
