@@ -69,6 +69,7 @@ PARAMETERS = {
     "qwen3": {"target": 8.19e9, "drafter": 596.0e6},
     "qwen3_blocks": {"target": 8.19e9, "dspark": 1.126e9, "jetspec": 1.049e9},  # 5 layers each
     "qwen35_mtp": {"target": 26.896e9, "drafter": 0.4249e9},
+    "gemma4_assistant": {"target": 30.70e9, "drafter": 0.4698e9},
     "gpt_oss": {"target": 116.83e9, "drafter": 0.8868e9},
     "deepseek_v3": {"target": 671.03e9, "drafter": 11.61e9},
     "whisper": {"target": 1.543e9, "drafter": 119.4e6},  # 756e6 with an encoder of its own

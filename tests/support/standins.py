@@ -102,6 +102,20 @@ SMALL["pix2struct"] = {
         "seq_len": 65,
     },
 }  # fmt: skip
+SMALL["gemma4_text"] = SMALL["gemma3_text"] | {
+    "global_head_dim": 16, "num_global_key_value_heads": 1, "sliding_window": 8,
+    "layer_types": ["sliding_attention", "full_attention"],
+}  # fmt: skip
+SMALL["gemma4_assistant"] = {
+    "backbone_hidden_size": 16,
+    "text_config": SMALL["gemma4_text"] | {
+        "num_hidden_layers": 2, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0,
+        "vocab_size_per_layer_input": 0,
+    },
+}  # fmt: skip
+NESTED = ("pix2struct", "gemma4_assistant")
+"""Families whose sizes are those of a part."""
+
 OF_FOUR_LAYERS = {
     "num_hidden_layers": 1, "num_key_value_heads": 2, "head_dim": 8,
     "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]},
@@ -175,14 +189,14 @@ def write_model(folder: Path, checkpoint: str, tokenizer: Any, seed: int) -> Non
     """A random model of a published shape's architecture; vocabularies padded differently."""
     place, head = split_head(checkpoint)
     shape = dict(SHAPES[str(place)])
-    if shape["model_type"] != "pix2struct":
+    if shape["model_type"] not in NESTED:
         shape |= shape.pop("text_config", {})
     kind = KINDS.get(shape["model_type"], shape["model_type"])
     sided = isinstance(shape.get("decoder"), dict)
     kind = shape["encoder"].get("model_type", kind) if sided else kind
     own = {LAYERS.get(kind, "num_hidden_layers"): 2} | SMALL[kind]
-    own |= {"vocab_size": len(tokenizer) + 3 * seed * (not head)}
-    if kind == "pix2struct":
+    own |= {"vocab_size": len(tokenizer) + 3 * seed * (not (head or kind == "gemma4_assistant"))}
+    if kind in NESTED:
         own["text_config"] = own["text_config"] | {"vocab_size": own["vocab_size"]}
     if "eagle_config" in shape:
         own |= OF_FOUR_LAYERS | {"vocab_size": len(tokenizer), "draft_vocab_size": len(tokenizer)}
