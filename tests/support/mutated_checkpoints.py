@@ -67,7 +67,7 @@ class Checkpoint:
         config = transformers.AutoConfig.for_model(model_type, **shape)
         self.folder, self.encoder = folder, config.is_encoder_decoder
         auto = transformers.AutoModelForSeq2SeqLM if self.encoder else None
-        self.auto = auto or transformers.AutoModelForCausalLM
+        self.auto = auto or maker("causal")["AutoModelForCausalLM"]  # with Mistral 4
         model = self.auto.from_config(config)
         if shape.get("tie_word_embeddings") is False:  # transformers 5 ties every T5 that it makes
             head = model.get_output_embeddings()
