@@ -82,7 +82,7 @@ def _call(
     at = jnp.broadcast_to(jnp.arange(width - call.logits, width), (batch, call.logits))
     resume = None
     if call.resume_from or call.read_out:
-        shape = batch, width, model.config.d_model
+        shape = batch, width, getattr(model.config, "residual_width", model.config.d_model)
         states = jnp.broadcast_to(token[..., None], shape).astype(model.config.dtype)
         if call.read_out:
             return model.read_out(weights, states), cache

@@ -18,6 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from specjax.models.altup import Streams
 from specjax.models.attention import WHOLE_PROMPT, AnyBias
 from specjax.models.base import Cache, Params, PromptReading
 from specjax.models.caches import make_empty_cache
@@ -47,6 +48,7 @@ from specjax.models.recurrent_caches import (
     make_empty_recurrent_cache,
     make_layer_cache,
 )
+from specjax.models.stream_layers import StreamLayer
 
 
 class CausalModule(nn.Module):
@@ -69,7 +71,10 @@ class CausalModule(nn.Module):
             self.position_embedding = self.param("position_embedding", init, shape, jnp.float32)
         each = c.layer_ropes, c.layer_mixtures, c.layer_query_scales, c.layer_recurrences
         shapes = map(c.get_layer, range(c.num_layers))
-        self.layers = [Layer(*own) for own in zip(shapes, *each, strict=True)]
+        kind = StreamLayer if c.altup else Layer
+        self.layers = [kind(*own) for own in zip(shapes, *each, strict=True)]
+        if c.altup:
+            self.streams = Streams(c.altup, c.d_model, c.dtype)
         if c.layer_inputs:
             self.layer_embedding = LayerEmbedding(c.layer_inputs, c.num_layers, c.eps, c.dtype)
         if c.final_norm:
@@ -92,6 +97,15 @@ class CausalModule(nn.Module):
             row = position + c.position_offset
             x = x + jnp.take(self.position_embedding, row, axis=0, mode="clip")
         return x.astype(c.dtype)
+
+    def open_residual(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
+        """Computes the states before the first layer; several streams are side by side."""
+        x = self.embed(tokens, position)
+        return self.streams.open(x) if self.config.altup else x
+
+    def merge_streams(self, x: jax.Array) -> jax.Array:
+        """Computes states [..., D] of residual states, which may be several streams."""
+        return self.streams.merge(x) if self.config.altup else x
 
     def embed_for_layers(
         self, tokens: jax.Array, position: jax.Array
@@ -120,6 +134,7 @@ class CausalModule(nn.Module):
         return self.apply_lm_head(self.apply_final_norm(x), training)
 
     def apply_final_norm(self, x: jax.Array) -> jax.Array:
+        x = self.merge_streams(x)
         return self.final_norm(x) if self.config.final_norm else x
 
     def apply_lm_head(self, x: jax.Array, training: bool = False) -> jax.Array:
@@ -149,7 +164,7 @@ class CausalModule(nn.Module):
         def one(layer: Layer, x: jax.Array, turn: Any, mask: AnyBias, *read: Any) -> Any:
             return layer(x, None, None, turn, mask, deterministic, None, *read)
 
-        x = self.drop(self.embed(tokens, position), deterministic=deterministic)
+        x = self.drop(self.open_residual(tokens, position), deterministic=deterministic)
         given = self.embed_for_layers(tokens, position)
         states, made, visible = [], [], {}
         masks = make_text_masks(self.config, jnp.zeros_like(length), size)
@@ -167,7 +182,13 @@ class CausalModule(nn.Module):
         states, made = self.run(tokens, length)
         last = jnp.take_along_axis(states[-1], (length - 1)[:, None, None], axis=1)[:, 0]
         embedding = self.apply_final_norm(last).astype(jnp.float32)
-        return made, embedding, tuple(states[number - 1] for number in features)
+        return made, embedding, self.select_features(states, features)
+
+    def select_features(
+        self, states: Sequence[jax.Array], features: tuple[int, ...]
+    ) -> tuple[jax.Array, ...]:
+        """States [B, T, D] after the layers `features` (1-based), of those after every layer."""
+        return tuple(self.merge_streams(states[number - 1]) for number in features)
 
     def read_on(
         self,
@@ -185,7 +206,7 @@ class CausalModule(nn.Module):
         position = start[:, None] + jnp.arange(size)
         angles = self.compute_layer_angles(position, length[:, None])
         masks = make_prompt_masks(self.config, own, start, size, length)
-        x, own, states, visible = self.embed(tokens, position), list(own), [], {}
+        x, own, states, visible = self.open_residual(tokens, position), list(own), [], {}
         given = self.embed_for_layers(tokens, position)
         for i, source in enumerate(self.config.cache_layers):
             read = {"given": given[i], "shared": visible.get(source), "length": length}
@@ -196,7 +217,7 @@ class CausalModule(nn.Module):
         last = (length - 1 - start)[:, None, None]
         last = jnp.take_along_axis(x, last, axis=1, mode="clip")[:, 0]
         embedding = self.apply_final_norm(last).astype(jnp.float32)
-        return own, embedding, tuple(states[number - 1] for number in features)
+        return own, embedding, self.select_features(states, features)
 
     def decode_step(
         self,
@@ -219,14 +240,15 @@ class CausalModule(nn.Module):
         masks = make_step_masks(self.config, own, start, fed, tree)
         angles = self.compute_layer_angles(position, position + 1)
         given = self.embed_for_layers(tokens, position)
-        x = self.embed(tokens, position) if resume is None else resume
+        x = self.open_residual(tokens, position) if resume is None else resume
         taken = {}
         for i in range(*layers):
             source = self.config.cache_layers[i]
             read = {"given": given[i], "shared": own[source] if source < i else None}
             x, kept, _ = self.layers[i](x, own[source], start, angles[i], masks[i], **read)
             own[source] = own[source] if kept is None else kept
-            taken[i + 1] = x
+            if i + 1 in features:
+                taken[i + 1] = self.merge_streams(x)
         wanted = x if at is None else jnp.take_along_axis(x, at[..., None], axis=1, mode="clip")
         return self.compute_logits(wanted), x, own, tuple(taken[number] for number in features)
 
@@ -246,7 +268,9 @@ class CausalModule(nn.Module):
     ) -> tuple[jax.Array, ...]:
         """Computes teacher-forced states [B, T, D] after each layer of `exits`."""
         states, _ = self.run(tokens, length, deterministic)
-        return tuple(self.drop(states[e - 1], deterministic=deterministic) for e in exits)
+        return tuple(
+            self.drop(x, deterministic=deterministic) for x in self.select_features(states, exits)
+        )
 
     def teach(
         self, tokens: jax.Array, length: jax.Array, deterministic: bool, exits: tuple[int, ...]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from specjax.models.altup import AltUp
 from specjax.models.experts import Mixture
 from specjax.models.latent_attention import Latent
 from specjax.models.layer_inputs import LayerInputs
@@ -49,6 +50,10 @@ class CausalConfig:
     position_offset: int = 0  # unused rows before the first learned position
     mixtures: tuple[Mixture | None, ...] = ()  # experts of each layer; None, or empty: none
     recurrences: tuple[Recurrence | None, ...] = ()  # of each layer; None, or empty: attention
+    altup: AltUp | None = None  # residual streams; None: one
+    laurel_rank: int = 0  # of what residual sums get next to attention (Gemma 3n); 0: nothing
+    sparsity: float = 0.0  # share of a feed-forward's gates that are cut (Gemma 3n)
+    sparsities: tuple[float, ...] = ()  # of each layer; empty: `sparsity` in all layers
     activation: str = "silu"
     gated: bool = True
     rms_norm: bool = True  # False: layer norm
@@ -105,18 +110,25 @@ class CausalConfig:
 
     def get_layer(self, layer: int) -> CausalConfig:
         """The shape of one layer, whose heads and feed-forward may be its own."""
-        if not (self.heads or self.d_ffs or self.mixers or self.shared_caches):
+        if not (self.heads or self.d_ffs or self.mixers or self.shared_caches or self.sparsities):
             return self
         kv_heads, width, values_are_keys = self.layer_heads[layer]
         own = {"num_kv_heads": kv_heads, "d_head": width, "values_are_keys": values_are_keys}
         own |= {"heads": (), "d_ffs": (), "d_ff": self.d_ffs[layer] if self.d_ffs else self.d_ff}
         own |= {"mixers": (), "has_mixer": self.layer_mixers[layer]}
+        sparsity = self.sparsities[layer] if self.sparsities else self.sparsity
+        own |= {"sparsities": (), "sparsity": sparsity}
         own |= {"shared_caches": (), "reads_cache": self.reads_cache or layer >= self.cached_layers}
         return dataclasses.replace(self, **own)
 
     @property
     def has_learned_positions(self) -> bool:
         return self.rope is None and not self.slopes
+
+    @property
+    def residual_width(self) -> int:
+        """Width of the states between layers: all streams, side by side."""
+        return self.d_model * (self.altup.streams if self.altup else 1)
 
     @property
     def cached_layers(self) -> int:

@@ -13,6 +13,7 @@ from specjax.models.caches import read_on, update_cache
 from specjax.models.causal_config import CausalConfig
 from specjax.models.experts import Experts, Mixture
 from specjax.models.latent_attention import LatentAttention
+from specjax.models.laurel import LowRankResidual
 from specjax.models.layer_inputs import LayerInputGate
 from specjax.models.layers import Dense, FeedForward, merge_heads, split_heads
 from specjax.models.norms import LayerNorm, RMSNorm, normalize_mean_square
@@ -142,6 +143,8 @@ class Layer(nn.Module):
         c = self.config
         if c.has_mixer:
             self._make_mixer()
+            if c.laurel_rank:
+                self.laurel = LowRankResidual(c.laurel_rank, c.eps, c.dtype)
         if self.has_feed_forward:
             self._make_feed_forward()
         self.drop = nn.Dropout(c.dropout)
@@ -172,7 +175,8 @@ class Layer(nn.Module):
         if c.post_norm:
             self.ff_post_norm = make_norm(c)
         if self.mixture is None:
-            self.ff = FeedForward(c.d_ff, c.activation, c.gated, c.dtype, c.dropout, c.ff_bias)
+            how = c.activation, c.gated, c.dtype, c.dropout, c.ff_bias
+            self.ff = FeedForward(c.d_ff, *how, sparsity=c.sparsity)
         else:
             self.ff = Experts(self.mixture, c.activation, c.dtype)
 
@@ -259,6 +263,8 @@ class Layer(nn.Module):
         """x [B, T, D] with the output h of attention or recurrence, and feed-forward, added."""
         h = self.attention_post_norm(h) if self.config.post_norm else h
         attended = self._add(x, h, deterministic)
+        if self.config.laurel_rank:
+            attended = (attended + self.laurel(self.normalize(x))) * 2**-0.5
         attended = self.attention_norm(attended) if self.config.residual_norm else attended
         if not self.has_feed_forward:
             return attended

@@ -24,7 +24,7 @@ class LayerInputs:
     """Shape of the embeddings that each layer reads."""
 
     width: int  # E
-    vocab_size: int  # rows of their table
+    vocab_size: int  # rows of their table; ids beyond it have the first
 
 
 class LayerEmbedding(nn.Module):
@@ -50,7 +50,8 @@ class LayerEmbedding(nn.Module):
         split = *tokens.shape, self.layers, self.shape.width
         # Trained with the factor rounded to half precision, as that of embeddings is.
         scale = jnp.asarray(math.sqrt(self.shape.width), self.dtype)
-        own = self.embedding[tokens].astype(self.dtype) * scale
+        own = self.embedding[jnp.where(tokens < self.shape.vocab_size, tokens, 0)]
+        own = own.astype(self.dtype) * scale
         projected = self.projection(embedded) * embedded.shape[-1] ** -0.5
         mixed = self.norm(projected.reshape(split)) + own.reshape(split)
         return jnp.moveaxis(mixed * 2**-0.5, 2, 0)

@@ -8,6 +8,7 @@ Layouts were chosen by measurements of whole programs (docs/decisions.md): weigh
 from __future__ import annotations
 
 import functools
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -140,6 +141,19 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 """Activations by their names in Hugging Face transformers."""
 
 
+def cut_low_gates(x: Float[Array, "... F"], share: float) -> Float[Array, "... F"]:
+    """Subtracts from x [..., F] the quantile `share` of its normal distribution; cuts at 0.
+
+    That has the mean and deviation of a state's F numbers, so that about 1 - `share` of them remain
+    (You et al. 2025, "Spark Transformer", statistical top-k).
+    """
+    x32 = x.astype(jnp.float32)
+    deviation = jnp.std(x32, axis=-1, keepdims=True)
+    quantile = statistics.NormalDist().inv_cdf(share)
+    cut = jnp.mean(x32, axis=-1, keepdims=True) + quantile * deviation
+    return jax.nn.relu(x32 - cut).astype(x.dtype)
+
+
 class FeedForward(nn.Module):
     """Two-matrix or gated (three-matrix) feed-forward network, of `features` outputs."""
 
@@ -150,6 +164,7 @@ class FeedForward(nn.Module):
     dropout: float = 0.0
     bias: bool = False
     features: int | None = None  # None: as many as inputs
+    sparsity: float = 0.0  # share of gates that are cut (`cut_low_gates`)
 
     @nn.compact
     def __call__(
@@ -157,7 +172,8 @@ class FeedForward(nn.Module):
     ) -> Float[Array, "... F"]:
         act = ACTIVATIONS[self.activation]
         dense = functools.partial(Dense, dtype=self.dtype, bias=self.bias)
-        hidden = act(dense(self.width, name="gate" if self.gated else "up")(x))
+        gate = dense(self.width, name="gate" if self.gated else "up")(x)
+        hidden = act(cut_low_gates(gate, self.sparsity) if self.sparsity else gate)
         if self.gated:
             hidden = hidden * dense(self.width, name="up")(x)
         hidden = nn.Dropout(self.dropout)(hidden, deterministic=deterministic)

@@ -37,9 +37,12 @@ NUMBERS = {"int8": jnp.int8, "int4": jnp.int4, MXFP4: jnp.float4_e2m1fn}
 GROUPS = {"int8": 0, "int4": 32, HALF: 0, MXFP4: 32}
 """Default number of inputs that share a scale; 0: all inputs of an output channel."""
 
-WIDE = ("head", "project_in", "project_out", "logits", "token_gate")
+WIDE = (
+    "head", "project_in", "project_out", "logits", "token_gate", "router", "prediction",
+    "correction",
+)  # fmt: skip
 """Modules that are not quantized: output layers, projections between embeddings and states,
-routers and gates of shared experts."""
+routers, gates of shared experts, and coefficients of residual streams."""
 
 TABLES = ("embedding", "source_embedding")
 """Embedding tables [V, D], which are also the output layer if tied."""

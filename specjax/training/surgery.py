@@ -17,6 +17,11 @@ from specjax.models.t5gemma import Stack, T5Gemma
 from specjax.models.vision import ImageToText
 from specjax.runtime.errors import UserError
 
+PER_LAYER = (
+    "windows", "ropes", "heads", "d_ffs", "mixers", "mixtures", "recurrences", "sparsities",
+)  # fmt: skip
+"""Fields of a decoder-only shape with an entry for each layer, or none."""
+
 
 def deepen(model: T5, params: Params, decoder_layers: int) -> tuple[T5, Params]:
     """A T5 with more decoder layers that computes the same function.
@@ -118,7 +123,7 @@ def take_layers_shape(
             if of_layers := getattr(model.config, name, ()):
                 config[name] = tuple(of_layers[layer] for layer in layers)
     else:
-        for name in ("windows", "ropes", "heads", "d_ffs", "mixers", "mixtures", "recurrences"):
+        for name in PER_LAYER:
             of_layers = getattr(model.config, name)
             config[name] = tuple(of_layers[layer] for layer in decoder) if of_layers else ()
         config["query_scales"] = model.config.query_scales[: len(decoder)]

@@ -40,7 +40,7 @@ ROTARY = (
     "qwen3", "qwen3_moe", "smollm3",
     "cohere2", "exaone4", "falcon", "glm", "olmo", "phi",
     "qwen3_5_text", "qwen3_next", "gemma4_small", "granitemoehybrid", "bamba", "phimoe",
-    "llama4_text", "nemotron_h", "mistral4",
+    "llama4_text", "nemotron_h", "mistral4", "gemma3n_text",
 )  # fmt: skip
 ENCODERS = (
     "bart", "led", "longt5", "m2m_100", "marian", "marian_two", "mbart", "mt5", "pegasus",

@@ -1,4 +1,7 @@
-"""Decodes with models whose last layers read the caches of earlier ones, and tokens' vectors."""
+"""Decodes with models whose last layers read the caches of earlier ones, and tokens' vectors.
+
+The target has several residual streams, and feed-forwards of which few gates remain.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from specjax.drafting.early_exit import EarlyExit
 from specjax.drafting.neural import Neural
 from specjax.drafting.nothing import Nothing
 from specjax.loading import LoadedModel
+from specjax.models.altup import AltUp
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.layer_inputs import LayerInputs
 from specjax.models.positions import Rope
@@ -28,13 +32,15 @@ from specjax.verification.whole import ResumedReader
 
 V, EOS, LIMIT = 12, 1, 40
 CONFIG = CausalConfig(
-    "gemma4_text", V, d_model=16, d_ff=24, num_layers=5, num_heads=4, num_kv_heads=2, d_head=8,
+    "gemma3n_text", V, d_model=16, d_ff=24, num_layers=5, num_heads=4, num_kv_heads=2, d_head=8,
     max_positions=256, rope=Rope(8), windows=(3, 0, 3, 0, 3), shared_caches=(1, 2),
     d_ffs=(24, 24, 24, 48, 48), layer_inputs=LayerInputs(6, V), eos=(EOS,),
+    altup=AltUp(3, active=1), laurel_rank=4, sparsities=(0.8, 0.5, 0.0, 0.0, 0.3),
 )  # fmt: skip
 NARROW = dataclasses.replace(
-    CONFIG, d_model=12, num_layers=2, windows=(4, 4), shared_caches=(0,), d_ffs=()
-)
+    CONFIG, family="gemma4_text", d_model=12, num_layers=2, windows=(4, 4), shared_caches=(0,),
+    d_ffs=(), altup=None, laurel_rank=0, sparsities=(),
+)  # fmt: skip
 MODELS = (("target", Causal(CONFIG)), ("drafter", Causal(NARROW)))
 PROMPTS = [[3, 4, 5, 6, 7, 8, 9, 2, 3, 4], [6], [7, 8, 9, 2, 3, 4], [2, 2]]
 STRATEGIES = {

@@ -48,6 +48,10 @@ GEMMA4 = {
     **LLAMA, "global_head_dim": 8, "num_global_key_value_heads": 1, "attention_k_eq_v": True,
     "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": VOCABULARY,
 }  # fmt: skip
+GEMMA3N = {
+    **LLAMA, "hidden_size_per_layer_input": 9, "vocab_size_per_layer_input": VOCABULARY - 4,
+    "laurel_rank": 5,
+}  # fmt: skip
 GRANITE = {
     "embedding_multiplier": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.7,
     "logits_scaling": 2.0,
@@ -244,6 +248,11 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "layer_types": [*MIXED, *MIXED[:1], *MIXED], "sliding_window": 7,
         "use_double_wide_mlp": True, "hidden_size_per_layer_input": 9,
     }),
+    "gemma3n_text": ("gemma3n_text", {
+        **GEMMA3N, "num_hidden_layers": 5, "num_kv_shared_layers": 2, "sliding_window": 7,
+        "layer_types": [*MIXED, *MIXED[:1], *MIXED],
+        "activation_sparsity_pattern": [0.8, 0.5, 0.0, 0.0, 0.6],
+    }),
     "falcon": ("falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
     "falcon_7b": ("falcon", FALCON),
     "ministral": ("ministral", {**LLAMA, "sliding_window": 7, "layer_types": MIXED}),
@@ -270,7 +279,7 @@ def randomize(model: torch.nn.Module, generator: torch.Generator) -> None:
     # That norms of the residual stream add to their weights.
     kind = type(model).__name__
     around = "Gemma", "RecurrentGemma", "Qwen3_5", "Qwen3Next"
-    offset = float(kind.startswith(around) and "Gemma4" not in kind)
+    offset = float(kind.startswith(around) and not kind.startswith(("Gemma3n", "Gemma4")))
     last = LAST_NORMS
     if not getattr(model.config, "do_layer_norm_before", True):
         last = (f"layers.{model.config.num_hidden_layers - 1}.final_layer_norm.weight",)

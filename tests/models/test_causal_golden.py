@@ -33,7 +33,7 @@ SLOW = (
     "gemma4_small",
     "qwen3_next", "qwen3_5_moe_text", "granitemoe", "granitemoeshared", "granitemoehybrid", "bamba",
     "recurrent_gemma", "phimoe", "llama4_text", "bloom", "mpt",
-    "nemotron_h", "mistral4",
+    "nemotron_h", "mistral4", "gemma3n_text",
 )  # fmt: skip
 """Families whose own parts the fast tests see in whole texts alone."""
 FAMILIES = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]

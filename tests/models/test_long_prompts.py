@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from specjax.models import attention, causal, local_attention, prefill
+from specjax.models.altup import AltUp
 from specjax.models.base import Cache
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.causal_config import Heads
@@ -85,7 +86,7 @@ MODELS = {
     "shared": Causal(
         dataclasses.replace(
             CAUSAL, rope=Rope(8), num_layers=5, windows=(6, 0, 3, 0, 3), shared_caches=(1, 2),
-            d_ffs=(24, 24, 24, 40, 40), layer_inputs=LayerInputs(6, V),
+            d_ffs=(24, 24, 24, 40, 40), layer_inputs=LayerInputs(6, V), altup=AltUp(2),
         )
     ),
     "t5": T5(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from pathlib import Path
@@ -19,8 +20,10 @@ from specjax.experiments.config.footprint import abstract_params, expert_itemsiz
 from specjax.experiments.config.placement import copies_target
 from specjax.experiments.pairs import load_pair
 from specjax.hf import huggingface
+from specjax.hf.tensors import flat_shapes
 from specjax.loading import LoadedModel
 from specjax.models import quantized_weights
+from specjax.models.altup import AltUp
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.experts import Mixture
 from specjax.models.positions import Rope
@@ -141,6 +144,14 @@ def test_kernels_of_layers_are_small_and_nothing_else():
             expert = where[-1] in ("gates", "ups", "downs")
             assert is_quantized(leaf) == (expert or (layer and "router" not in where)), where
         assert count_numbers(small(kind, "int4:8").params) == count_numbers(loaded(kind).params)
+
+
+def test_coefficients_of_residual_streams_stay_wide():
+    """They have fewer inputs than a group."""
+    config = dataclasses.replace(MODELS["llama"].config, altup=AltUp(4))
+    shapes = flat_shapes(get_parameter_shapes(Causal(config)))
+    assert ("layers_0", "update", "prediction", "kernel") in shapes
+    WeightFormat.parse("int8:16").check(shapes)
 
 
 def test_a_copy_shares_what_is_not_small():

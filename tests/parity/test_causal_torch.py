@@ -99,6 +99,7 @@ GPT2 = {"n_embd": 48, "n_layer": 3, "n_head": 6, "n_positions": 256}
 PHI = {k: v for k, v in WIDE.items() if k != "head_dim"}
 
 GEMMA4 = GOLDEN["GEMMA4"] | WIDE | {"global_head_dim": 16, "sliding_window": 12}
+GEMMA3N = GOLDEN["GEMMA3N"] | WIDE | {"sliding_window": 12}
 PROPORTIONAL = {
     "full_attention": {
         "rope_type": "proportional", "partial_rotary_factor": 0.4, "rope_theta": 500.0,
@@ -427,6 +428,19 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"num_hidden_layers": 6, "num_kv_shared_layers": 3, "layer_types": MIXED * 2}
         | {"use_double_wide_mlp": True, "attention_k_eq_v": False}
         | {"hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": VOCABULARY},
+    ),
+    "gemma3n": (
+        "gemma3n_text",
+        GEMMA3N
+        | {"layer_types": MIXED, "num_kv_shared_layers": 1, "rope_parameters": TWO_ROPES}
+        | {"activation_sparsity_pattern": [0.9, 0.0, 0.7], "final_logit_softcapping": 5.0},
+    ),
+    "gemma3n_untied": (
+        "gemma3n_text",
+        GEMMA3N
+        | {"num_hidden_layers": 6, "num_kv_shared_layers": 1, "altup_num_inputs": 3}
+        | {"altup_active_idx": 1, "altup_correct_scale": False, "attention_bias": True}
+        | {"intermediate_size": [60, 50] * 3, "tie_word_embeddings": False},
     ),
     "llama_proportional": (
         "llama",

@@ -35,6 +35,8 @@ TEXT = {
     "pad_token_id": 0, "bos_token_id": 2,
 }  # fmt: skip
 HEADED = TEXT | {"head_dim": 6}
+TOKENS = {name: TEXT[name] for name in ("eos_token_id", "pad_token_id", "bos_token_id")}
+GEMMA3N_INPUTS = "vision_tower", "audio_tower", "embed_vision", "embed_audio"
 EYES = {
     "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
     "image_size": 28, "patch_size": 14,
@@ -189,6 +191,31 @@ def test_names_of_tensors_from_before_transformers_5_are_read(pair: Any, tmp_pat
     again = load(tmp_path)
     assert again.model == ours.model
     jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
+
+
+def test_the_text_part_of_a_gemma_3n_is_read_by_its_names(tmp_path: Path) -> None:
+    """Its encoder of images needs a package that tests do not install, so names are changed."""
+    text = HEADED | GOLDEN["GEMMA3N"]
+    text |= {"sliding_window": 7, "num_hidden_layers": 6, "num_kv_shared_layers": 1}
+    theirs = GOLDEN["build"]("gemma3n_text", text, 5)
+    tensors = {
+        name.replace("model.", "model.language_model.", 1): tensor.detach().numpy()
+        for name, tensor in theirs.named_parameters()
+    }
+    others = {f"model.{part}.weight": np.ones(3, np.float32) for part in GEMMA3N_INPUTS}
+    save_file(tensors | others, tmp_path / "model.safetensors")
+    whole = {"model_type": "gemma3n", "text_config": text, "vision_config": {}, "audio_config": {}}
+    (tmp_path / "config.json").write_text(json.dumps(whole | TOKENS), "utf-8")
+    ours, (tokens, length) = load(tmp_path), rows()
+    expected = GOLDEN["logits"](theirs, tokens)
+    made = np.asarray(ours.model.module.apply({"params": ours.params}, tokens, length))
+    inside = np.arange(tokens.shape[1]) < length[:, None]
+    assert np.abs(made - expected)[inside].max() < TOLERANCE * np.abs(expected).max()
+    text_model = ours.model, ours.params
+    huggingface.save(tmp_path / "text", *text_model, original_config=ours.original_config)
+    assert "audio_config" not in json.loads((tmp_path / "text" / "config.json").read_text("utf-8"))
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "text", dtype=torch.float32)
+    np.testing.assert_array_equal(GOLDEN["logits"](exported.eval(), tokens), expected)
 
 
 def test_fields_of_the_first_qwen_files_are_beside_those_around_them(tmp_path: Path) -> None:

@@ -521,6 +521,33 @@ GEMMA4_SMALL: list[Mutation] = [
     *each("sliding_window", 3),
     *each("attention_k_eq_v", True),
 ]
+GEMMA3N: list[Mutation] = [
+    *COMMON,
+    *RMS,
+    *each("hidden_activation", "silu", "no_such", None, GONE),
+    *each("sliding_window", 3, 0, "6", None, GONE),
+    *each("layer_types", [*SLIDING, *SLIDING[::-1]], SLIDING[:1] * 4, SLIDING[1:] * 4),
+    *each("layer_types", ["odd"] * 4, SLIDING, None, GONE),
+    *each("rope_parameters", TWO, {"full_attention": {"rope_theta": 70.0}}, None, {}, GONE, []),
+    *each("rope_parameters", TWO | {"sliding_attention": LINEAR}),
+    *each("rope_scaling", LINEAR, rope_parameters=GONE),
+    *each("rope_local_base_freq", 70.0, None, rope_parameters=GONE),
+    *each("final_logit_softcapping", 2.0, None, GONE, 0.0, "30"),
+    *each("attention_bias", True, None),
+    *each("intermediate_size", 16, [24, 16, 24, 20], [24] * 4, [24] * 3, [24, 0, 24, 24], "24", []),
+    *each("activation_sparsity_pattern", [0.5, 0.0, 0.9, 0.2], None, GONE, [0.5] * 3, 0.5),
+    *each("activation_sparsity_pattern", [0.5, 0.0, 1.0, 0.2], [0.5, 0.0, -0.1, 0.2], ["0"] * 4),
+    *each("num_kv_shared_layers", 0, 1, 3, 4, 5, -1, "2", None, GONE),
+    *each("hidden_size_per_layer_input", 4, 0, GONE, None, -1),
+    *each("vocab_size_per_layer_input", 32, 80, 0, GONE, None),
+    *each("altup_num_inputs", 1, 2, 0, None, GONE, "3"),
+    *each("altup_active_idx", 1, 3, -1, None, GONE),
+    *each("altup_correct_scale", False, None, 1, GONE),
+    *each("altup_coef_clip", 0.01, None, GONE),
+    *each("laurel_rank", 4, 0, None, GONE),
+    *each("use_bidirectional_attention", True, False),
+    *each("query_pre_attn_scalar", 9),
+]
 WIDE = {"global_head_dim": 8, "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 64}
 
 DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
@@ -606,6 +633,15 @@ DECODERS: dict[str, tuple[str, dict[str, Any], list[Mutation]]] = {
         | {"sliding_window": 6, "num_hidden_layers": 4, "num_kv_shared_layers": 2}
         | {"layer_types": SLIDING * 2, "hidden_size_per_layer_input": 8},
         GEMMA4_SMALL,
+    ),
+    "gemma3n": (
+        "gemma3n_text",
+        HEADED
+        | {"sliding_window": 6, "num_hidden_layers": 4, "num_kv_shared_layers": 2}
+        | {"layer_types": SLIDING * 2, "hidden_size_per_layer_input": 8, "laurel_rank": 6}
+        | {"vocab_size_per_layer_input": 60, "altup_num_inputs": 3}
+        | {"activation_sparsity_pattern": [0.6, 0.0, 0.3, 0.0]},
+        GEMMA3N,
     ),
     "ministral": ("ministral", HEADED | WINDOWED, MINISTRAL),
     "ministral3": ("ministral3", HEADED | {"rope_parameters": GROWING}, MINISTRAL3),

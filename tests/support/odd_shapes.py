@@ -28,7 +28,7 @@ COUNTS = {
     "granitemoehybrid": 4, "bamba": 4, "granitemoe": 3, "granitemoeshared": 3,
     "switch_transformers": 5, "led": 5, "pegasus_x": 4,
     "qwen3_5_moe_text": 4, "recurrent_gemma": 4, "phimoe": 4, "llama4_text": 6,
-    "bloom": 4, "mpt": 4, "nemotron_h": 4, "mistral4": 4,
+    "bloom": 4, "mpt": 4, "nemotron_h": 4, "mistral4": 4, "gemma3n_text": 4,
 }  # fmt: skip
 SPEECH_SEED = 30
 """Of shapes of models that listen; a family's is its place in `COUNTS`, new ones come last."""
@@ -541,6 +541,33 @@ def _gemma4_small(draw: _Choice) -> dict[str, Any]:
     return shape | {"vocab_size_per_layer_input": shape["vocab_size"] + draw.of(0, 3)}
 
 
+def _gemma3n(draw: _Choice) -> dict[str, Any]:
+    """With the kinds of layers and wider norms of small models of Gemma 4."""
+    shape = _gemma4_small(draw)
+    layers, kv_heads = shape["num_hidden_layers"], shape["num_key_value_heads"]
+    names = "attention_k_eq_v", "global_head_dim", "num_global_key_value_heads"
+    streams = draw.of(1, 2, 4)
+    plain = {"rope_type": "default", "rope_theta": draw.of(100.0, 1e6)}
+    linear = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
+    sliding = shape["rope_parameters"]["sliding_attention"]
+    kept = {
+        name: value
+        for name, value in shape.items()
+        if name not in (*names, "use_double_wide_mlp")
+        and (name != "final_logit_softcapping" or value)
+    }
+    return kept | {
+        "num_key_value_heads": kv_heads,
+        "rope_parameters": {"full_attention": draw.of(plain, linear), "sliding_attention": sliding},
+        "vocab_size_per_layer_input": shape["vocab_size"] + draw.of(-3, 0, 3),
+        "altup_num_inputs": streams,
+        "altup_active_idx": draw.of(0, streams - 1),
+        "altup_correct_scale": draw.chance(),
+        "laurel_rank": draw.of(1, 4, 7),
+        "activation_sparsity_pattern": [draw.of(0.0, 0.5, 0.9) for _ in range(layers)],
+    }
+
+
 def _ministral(draw: _Choice) -> dict[str, Any]:
     return _mixed_windows(draw, _headed(draw))
 
@@ -960,5 +987,5 @@ _MAKERS = {
     "granitemoe": _granite_moe, "granitemoeshared": _granite_shared,
     "qwen3_5_moe_text": _qwen3_5_moe, "recurrent_gemma": _recurrent_gemma,
     "phimoe": _phimoe, "llama4_text": _llama4, "bloom": _bloom, "mpt": _mpt,
-    "nemotron_h": _nemotron_h, "mistral4": _mistral4,
+    "nemotron_h": _nemotron_h, "mistral4": _mistral4, "gemma3n_text": _gemma3n,
 }  # fmt: skip

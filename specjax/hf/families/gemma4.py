@@ -46,6 +46,9 @@ LAYER_INPUTS: dict[str, str] = {
 }
 """Modules of embeddings that each layer reads."""
 
+UNSHARED = rf"{Decoder.ignored}|model\.layers\.\d+\.self_attn\.([kv]_proj|k_norm)\.\w+"
+"""Tensors without a place here: of layers that read the cache of another one."""
+
 
 @FAMILIES.register("gemma4_text")
 class Gemma4Text(Decoder[CausalConfig]):
@@ -91,8 +94,7 @@ class Gemma4Text(Decoder[CausalConfig]):
         "layers_{}.scale": "model.layers.{}.layer_scalar",
     }
     windows = "mixed"
-    # Of layers that read the cache of another one.
-    ignored = rf"{Decoder.ignored}|model\.layers\.\d+\.self_attn\.([kv]_proj|k_norm)\.\w+"
+    ignored = UNSHARED
 
     def slides(self, fields: Mapping[str, Any], window: int | None) -> Sequence[bool]:
         return [*every(6, fields)[:-1], False]

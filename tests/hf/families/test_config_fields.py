@@ -485,6 +485,15 @@ def test_the_last_layers_of_a_small_gemma_4_read_the_last_caches_of_their_kinds(
     assert not shape("gemma4_small", num_kv_shared_layers=0).d_ffs
 
 
+def test_the_first_ten_layers_of_a_deep_gemma_3n_are_sparse_and_every_fifth_has_no_window() -> None:
+    unsaid = {"activation_sparsity_pattern": None, "layer_types": None, "intermediate_size": 40}
+    found = shape("gemma3n_text", num_hidden_layers=12, **unsaid)
+    assert found.sparsities == (0.95,) * 10 + (0.0,) * 2
+    assert [layer for layer in range(12) if not found.windows[layer]] == [4, 9]
+    assert found.shared_caches == (8, 8)
+    assert not shape("gemma3n_text", num_hidden_layers=10, **unsaid).sparsities
+
+
 @pytest.mark.parametrize("name", ["su", "yarn"])
 def test_earlier_names_of_phi_3s_scaling_mean_the_same(name: str) -> None:
     assert shape("phi3", rope_scaling=LONG | {"rope_type": name}) == shape(
@@ -546,6 +555,7 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
         "gemma",
         "gemma2",
         "gemma3_text",
+        "gemma3n_text",
         "gemma4_small",
         "gemma4_text",
         "glm",
