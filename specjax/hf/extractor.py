@@ -10,6 +10,7 @@ import numpy as np
 
 from specjax.data.audio import RATE, read_audio
 from specjax.hf.config_json import read_json
+from specjax.hf.families.schema import Schema, format_value, read
 from specjax.models.info import Frames
 from specjax.runtime.errors import UserError
 
@@ -85,6 +86,26 @@ def find_stored(path: Path | None) -> Path | None:
     """The file of a checkpoint's processor, if it has one."""
     files = [path / name for name in FILES] if path else []
     return next((file for file in files if file.exists()), None)
+
+
+def read_stored(
+    path: Path | None, part: str, schema: Schema
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Checked fields of a `part` of a checkpoint's processor, and all that its file has of it.
+
+    Raises:
+      UserError: when the file is damaged, or has other values.
+    """
+    file = find_stored(path)
+    content = {} if file is None else read_json(file)
+    stored = content.get(part, content)
+    if not isinstance(stored, dict):
+        raise UserError(f"{str(file)!r} has {part} {format_value(stored)}; it must be an object")
+    try:
+        fields = read(schema, {name: stored[name] for name in schema.fields if name in stored})
+    except ValueError as error:
+        raise UserError(f"{str(file)!r} cannot be used: {error}") from None
+    return fields, stored
 
 
 def load_extractor(path: Path | None, frames: Frames) -> Extractor:

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from specjax.hf.config_json import read_json
-from specjax.hf.extractor import FILES, find_stored
-from specjax.hf.families.schema import Field, Schema, flag, format_value, is_int, only, read, size
+from specjax.hf.extractor import FILES, read_stored
+from specjax.hf.families.schema import Field, Schema, flag, is_int, only, size
 from specjax.hf.images import read_pixels
 from specjax.models.info import PlacedPatches
 from specjax.models.pix2struct import PLACE
@@ -131,18 +130,8 @@ def load_patch_reader(path: Path | None, patches: PlacedPatches) -> PatchReader:
     Raises:
       UserError: when the file is damaged, or its patches do not fit the model.
     """
-    file = find_stored(path)
-    content = {} if file is None else read_json(file)
-    stored = content.get("image_processor", content)
-    if not isinstance(stored, dict):
-        raise UserError(
-            f"{str(file)!r} has image_processor {format_value(stored)}; it must be an object"
-        )
-    try:
-        fields = read(SCHEMA, {name: stored[name] for name in SCHEMA.fields if name in stored})
-    except ValueError as error:
-        raise UserError(f"{str(file)!r} cannot be used: {error}") from None
-    if file is None:
+    fields, stored = read_stored(path, "image_processor", SCHEMA)
+    if not stored:
         square = dict.fromkeys(SIDES, math.isqrt((patches.width - PLACE) // COLORS))
         fields["max_patches"] = min(fields["max_patches"], patches.count)
         fields["patch_size"] = square

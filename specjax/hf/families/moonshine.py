@@ -36,17 +36,28 @@ SAME_HEADS = (
 """Fields that must equal `HEADS`: with others transformers' model builds or runs no layer."""
 
 
-def _stack(side: str, kinds: Mapping[str, str], norms: Mapping[str, str]) -> Tensors:
-    """The layers of an encoder or a decoder, whose kinds of attention are ours -> theirs."""
-    layer: dict[str, str | Stored] = {f"{ours}_norm": theirs for ours, theirs in norms.items()}
+def _layer(kinds: Mapping[str, str], norms: Mapping[str, str]) -> dict[str, str]:
+    """A layer, whose kinds of attention and norms are ours -> theirs."""
+    layer = {f"{ours}_norm": theirs for ours, theirs in norms.items()}
     for ours, theirs in kinds.items():
         layer |= {f"{ours}_attention.{w}": f"{theirs}.{w}_proj" for w in "qkvo"}
-    layer |= {"ff.up": "mlp.fc1", "ff.down": "mlp.fc2"}
-    if side == "decoder":
-        layer |= {
-            name: Stored("mlp.fc1", part=part, parts=2)
-            for part, name in enumerate(("ff.up", "ff.gate"))
-        }
+    return layer | {"ff.up": "mlp.fc1", "ff.down": "mlp.fc2"}
+
+
+ENCODER_LAYER = _layer(
+    {"self": "self_attn"}, {"self": "input_layernorm", "ff": "post_attention_layernorm"}
+)
+DECODER_LAYER = _layer(
+    {"self": "self_attn", "cross": "encoder_attn"},
+    {"self": "input_layernorm", "cross": "post_attention_layernorm", "ff": "final_layernorm"},
+)
+GATED: Tensors = {
+    name: Stored("mlp.fc1", part=part, parts=2) for part, name in enumerate(("ff.up", "ff.gate"))
+}
+
+
+def nest_layers(side: str, layer: Tensors) -> Tensors:
+    """The layers of an encoder or a decoder."""
     return nest_modules(f"{side}_{{}}", f"model.{side}.layers.{{}}", layer)
 
 
@@ -122,20 +133,8 @@ class MoonshineFamily(Family[MoonshineConfig]):
         "encoder_entrance.norm.bias": "model.encoder.groupnorm.bias",
         "encoder_norm": "model.encoder.layer_norm",
         "decoder_norm": "model.decoder.norm",
-        **_stack(
-            "encoder",
-            {"self": "self_attn"},
-            {"self": "input_layernorm", "ff": "post_attention_layernorm"},
-        ),
-        **_stack(
-            "decoder",
-            {"self": "self_attn", "cross": "encoder_attn"},
-            {
-                "self": "input_layernorm",
-                "cross": "post_attention_layernorm",
-                "ff": "final_layernorm",
-            },
-        ),
+        **nest_layers("encoder", ENCODER_LAYER),
+        **nest_layers("decoder", DECODER_LAYER | GATED),
     }
     prefix = "model."
     output = "proj_out.weight"
