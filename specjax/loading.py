@@ -15,9 +15,11 @@ from specjax.hf import huggingface
 from specjax.hf.families.generation import beams_in, settings_in
 from specjax.hf.input_reader import load_input_reader
 from specjax.hf.languages import check_one_language, language_generation
+from specjax.hf.speech_prompts import set_languages
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.logits.settings import parse_settings
 from specjax.models.base import LanguageModel, Params
+from specjax.models.canary import Canary
 from specjax.models.quantized_weights import quantize_params
 from specjax.parallel import padding
 from specjax.parallel.sharding import placement
@@ -98,7 +100,8 @@ def load(
     refused; `num_beams` is for a `BeamGenerator`, and a `Generator` notes that it has no beams.
     `ignore_generation_config` drops all but its special tokens.
     `source_language` of prompts and `target_language` of texts are codes of the tokenizer, such as
-    NLLB's eng_Latn; empty: as saved, and as in `generation`.
+    NLLB's eng_Latn; empty: as saved, and as in `generation`. A Canary's are those of the audio and
+    of its text, such as "de"; empty: English, and that of the audio.
 
     Raises:
       UserError: when something is missing or does not fit.
@@ -115,9 +118,13 @@ def load(
     checkpoint = huggingface.load(name, parse_dtype(dtype), where, weights=weights, **options)
     model, params, fields = checkpoint.model, checkpoint.params, checkpoint.generation
     vocabularies = {"vocab_size": model.info.vocab_size, "source_vocab": model.info.source_vocab}
-    tokenizer = load_tokenizer(checkpoint.path, language=source_language, **vocabularies)
-    check_one_language(target_language, generation)
-    fields = language_generation(fields, tokenizer, target_language)
+    if isinstance(model, Canary):
+        tokenizer = load_tokenizer(checkpoint.path, **vocabularies)
+        model = set_languages(model, tokenizer, source_language, target_language)
+    else:
+        tokenizer = load_tokenizer(checkpoint.path, language=source_language, **vocabularies)
+        check_one_language(target_language, generation)
+        fields = language_generation(fields, tokenizer, target_language)
     # A user's changes are not errors of the file.
     file = name if generation else huggingface.generation_file(checkpoint.path)
     parse_settings(settings_in(fields), f"{file}: ")

@@ -15,16 +15,18 @@ from specjax.contracts.catching_up import CHUNK
 from specjax.contracts.env import Models
 from specjax.data.batching import Batch, Prompt, make_batch, pad_ids
 from specjax.loading import LoadedModel
+from specjax.models import info
 from specjax.models.base import LanguageModel
-from specjax.models.info import Frames, Input, Patches, PlacedPatches, Samples, has_one_size
+from specjax.models.info import Input, has_one_size
 from specjax.runtime.errors import UserError
 
 KINDS = {
     type(None): "texts or token ids",
-    Frames: "audio files or waveforms",
-    Samples: "audio files or waveforms",
-    Patches: "image files or pixels",
-    PlacedPatches: "image files or pixels",
+    info.Frames: "audio files or waveforms",
+    info.Samples: "audio files or waveforms",
+    info.Spectrogram: "audio files or waveforms",
+    info.Patches: "image files or pixels",
+    info.PlacedPatches: "image files or pixels",
 }
 """Prompts by the type of a target's input."""
 

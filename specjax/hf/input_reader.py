@@ -8,8 +8,9 @@ from typing import Any
 from specjax.hf.extractor import load_extractor
 from specjax.hf.images import load_image_reader
 from specjax.hf.patches import load_patch_reader
+from specjax.hf.spectrograms import load_spectrogram_reader
 from specjax.hf.waveforms import load_waveform_reader
-from specjax.models.info import Input, Patches, PlacedPatches, Samples
+from specjax.models.info import Input, Patches, PlacedPatches, Samples, Spectrogram
 
 
 def load_input_reader(path: Path | None, given: Input | None) -> Any:
@@ -24,6 +25,8 @@ def load_input_reader(path: Path | None, given: Input | None) -> Any:
         return load_image_reader(path, given)
     if isinstance(given, PlacedPatches):
         return load_patch_reader(path, given)
+    if isinstance(given, Spectrogram):
+        return load_spectrogram_reader(path, given)
     if isinstance(given, Samples):
         return load_waveform_reader(path, given)
     return load_extractor(path, given)

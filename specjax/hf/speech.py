@@ -9,7 +9,9 @@ from typing import Any
 from specjax.checks import check_integer
 from specjax.hf.families import speech as telling
 from specjax.hf.families.speech import prefix_tokens
+from specjax.hf.speech_prompts import set_task
 from specjax.models.base import LanguageModel
+from specjax.models.canary import Canary
 from specjax.models.vocabularies import OtherVocabulary, restrict_vocabulary
 from specjax.models.whisper import SpeechTokens, Whisper
 from specjax.runtime.errors import UserError
@@ -23,11 +25,15 @@ def in_language(loaded: Any, language: str = "", task: str = "", timestamps: boo
 
     The language is a name or a code ("german", "de"); without one a multilingual model detects it
     for each text. The task is "transcribe", as without one, or "translate": to English. With
-    `timestamps` outputs contain timestamp tokens (`logits.timestamps`).
+    `timestamps` outputs contain timestamp tokens (`logits.timestamps`). A Canary's language is
+    English where none is given; it writes no timestamps, and an export of it keeps no language.
 
     Raises:
       UserError: when it is not a speech model, or does not know them.
     """
+    if isinstance(loaded.model, Canary):
+        texts = set_task(loaded.model, loaded.tokenizer, language, task, timestamps)
+        return dataclasses.replace(loaded, model=texts)
     try:
         model = set_prefix(loaded.model, language, task, timestamps)
     except ValueError as error:
@@ -57,7 +63,7 @@ def set_prefix(model: LanguageModel, language: str, task: str, timestamps: bool)
     if not isinstance(model, Whisper):
         given = {"language": language, "task": task, "timestamps": timestamps}
         name, value = next((name, value) for name, value in given.items() if value)
-        raise ValueError(f"{name} is {value!r}; only a Whisper has one")
+        raise ValueError(f"{name} is {value!r}; only a Whisper or a Canary has one")
     speech = model.config.speech
     if timestamps and speech.no_timestamps is None:
         raise ValueError("timestamps is True; the model has no tokens for times")

@@ -20,6 +20,7 @@ from specjax.drafting.draft_heads import DraftHeads
 from specjax.metrics.traces import Rounds
 from specjax.models.bart import BartConfig
 from specjax.models.base import LanguageModel
+from specjax.models.canary import CanaryConfig
 from specjax.models.experts import Mixture
 from specjax.models.gated_delta import GatedDelta
 from specjax.models.guided import GuidedModel
@@ -137,6 +138,10 @@ def _of_encoder(config: T5Config | BartConfig) -> dict[str, Any]:
     own: dict[str, Any] = {}
     if isinstance(config, MoonshineConfig):  # only its decoder is gated
         own = {"encoder": _of_layers(config, config.encoder_ff, config.encoder_heads, config.d_kv)}
+    if isinstance(config, CanaryConfig):  # a layer's convolutions are 3 d^2 weights
+        one = config.conformer
+        width, d_head = 2 * one.d_ff + 3 * one.d_model // 2, one.d_model // one.num_heads
+        own = {"encoder": _of_layers(config, width, one.num_heads, d_head)}
     if isinstance(config, Pix2StructConfig):
         one = config.vision
         own = {"encoder": _of_layers(config, one.d_ff, one.num_heads, one.d_kv, ff_matrices=3)}

@@ -66,6 +66,17 @@ class Samples:
 
 
 @dataclasses.dataclass(frozen=True)
+class Spectrogram(Samples):
+    """Shape of audio prompts that are any number of frames, each of M frequencies.
+
+    The width of a convolution in `convolutions` is less by the zeros that it adds at both ends.
+    """
+
+    def __str__(self) -> str:
+        return f"audio in frames of {self.width} frequencies"
+
+
+@dataclasses.dataclass(frozen=True)
 class Patches:
     """Shape of image prompts: a grid of patches, row by row from the top left.
 
@@ -131,7 +142,7 @@ class PlacedPatches:
         return f"images in patches of {self.width} numbers with row and column"
 
 
-Input = Frames | Samples | Patches | PlacedPatches
+Input = Frames | Samples | Spectrogram | Patches | PlacedPatches
 """Shape of prompts that are numbers [P, M] instead of tokens.
 
 P is from `fewest` to `count`; `count_states` gives the encoder states of prompts of a length P.

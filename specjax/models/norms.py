@@ -39,6 +39,22 @@ class RMSNorm(nn.Module):
         return normalize_mean_square(parts, self.eps).reshape(x.shape)
 
 
+class BatchNorm(nn.Module):
+    """Scale and bias after the mean and variance that training has left, computed in float32."""
+
+    eps: float = 1e-5
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
+        zeros, ones, shape = nn.initializers.zeros, nn.initializers.ones, (x.shape[-1],)
+        mean, bias = (self.param(name, zeros, shape, jnp.float32) for name in ("mean", "bias"))
+        variance, scale = (
+            self.param(name, ones, shape, jnp.float32) for name in ("variance", "scale")
+        )
+        factor = scale * jax.lax.rsqrt(variance.astype(jnp.float32) + self.eps)
+        return ((x.astype(jnp.float32) - mean) * factor + bias).astype(x.dtype)
+
+
 class LayerNorm(nn.Module):
     """Zero mean, unit variance, then scale and bias; computed in float32 (GPT-2's norm).
 

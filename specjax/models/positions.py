@@ -197,10 +197,12 @@ class Sinusoids:
 
     In the paper, wavelengths reach up to one step below `BASE` times the shortest. With `to_base`,
     as in tensor2tensor and fairseq, they reach `BASE`, and the last column of an odd width is 0.
+    All are multiplied by `scale`.
     """
 
     width: int
     to_base: bool = False
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         least = 4 if self.to_base else 1
@@ -222,7 +224,8 @@ class Sinusoids:
         sines, cosines = (position[..., None] * waves for waves in self._waves)
         made = jnp.concatenate([jnp.sin(sines), jnp.cos(cosines)], axis=-1)
         room = [(0, 0)] * (made.ndim - 1) + [(0, self.width - made.shape[-1])]
-        return jnp.pad(made, room)
+        made = jnp.pad(made, room)
+        return made if self.scale == 1.0 else self.scale * made
 
 
 def compute_relative_bucket(

@@ -73,6 +73,7 @@ PARAMETERS = {
     "gpt_oss": {"target": 116.83e9, "drafter": 0.8868e9},
     "deepseek_v3": {"target": 671.03e9, "drafter": 11.61e9},
     "whisper": {"target": 1.543e9, "drafter": 119.4e6},  # 756e6 with an encoder of its own
+    "canary": {"target": 978e6},
     "nllb": {"target": 3.345e9, "drafter": 615.1e6},  # 600M were distilled from the 54B
     "madlad": {"target": 10.71e9, "drafter": 0.742e9, "mt_3b": 2.94e9},
     "t5gemma": {"target": 20.33e9, "drafter": 5.60e9},

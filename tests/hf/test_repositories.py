@@ -34,6 +34,7 @@ OWNERS = (
     "deepseek-ai",
     "JetSpec",
     "UsefulSensors",
+    "harshaljanjani",
 )
 
 

@@ -117,7 +117,7 @@ def test_training_and_languages_are_refused(target, tmp_path):
     config = ConfigDict({"model": {"shape": ""}})
     with pytest.raises(specjax.UserError, match="audio in frames of 64 samples, of any length"):
         make_input_parts(config, None, target, None, tmp_path)
-    with pytest.raises(specjax.UserError, match="language is 'en'; only a Whisper has one"):
+    with pytest.raises(specjax.UserError, match="language is 'en'; only a Whisper or a Canary has"):
         specjax.in_language(target, "en")
 
 

@@ -113,9 +113,21 @@ SMALL["gemma4_assistant"] = {
         "vocab_size_per_layer_input": 0,
     },
 }  # fmt: skip
-NESTED = ("pix2struct", "gemma4_assistant")
-"""Families whose sizes are those of a part."""
-
+SMALL["canary"] = {
+    "encoder_config": {
+        "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_mel_bins": 8, "subsampling_conv_channels": 4,
+    },
+    "decoder_config": {
+        "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8,
+    },
+    "decoder_start_token_id": 3, "eos_token_id": 1, "pad_token_id": 0,
+}  # fmt: skip
+DECODERS = {
+    "canary": "decoder_config", "gemma4_assistant": "text_config", "pix2struct": "text_config",
+}  # fmt: skip
+"""Parts of a configuration that have the vocabulary."""
 OF_FOUR_LAYERS = {
     "num_hidden_layers": 1, "num_key_value_heads": 2, "head_dim": 8,
     "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]},
@@ -189,15 +201,15 @@ def write_model(folder: Path, checkpoint: str, tokenizer: Any, seed: int) -> Non
     """A random model of a published shape's architecture; vocabularies padded differently."""
     place, head = split_head(checkpoint)
     shape = dict(SHAPES[str(place)])
-    if shape["model_type"] not in NESTED:
+    if shape["model_type"] not in DECODERS:
         shape |= shape.pop("text_config", {})
     kind = KINDS.get(shape["model_type"], shape["model_type"])
     sided = isinstance(shape.get("decoder"), dict)
     kind = shape["encoder"].get("model_type", kind) if sided else kind
     own = {LAYERS.get(kind, "num_hidden_layers"): 2} | SMALL[kind]
     own |= {"vocab_size": len(tokenizer) + 3 * seed * (not (head or kind == "gemma4_assistant"))}
-    if kind in NESTED:
-        own["text_config"] = own["text_config"] | {"vocab_size": own["vocab_size"]}
+    if part := DECODERS.get(kind):
+        own[part] = own[part] | {"vocab_size": own["vocab_size"]}
     if "eagle_config" in shape:
         own |= OF_FOUR_LAYERS | {"vocab_size": len(tokenizer), "draft_vocab_size": len(tokenizer)}
     if "num_target_layers" in shape:
