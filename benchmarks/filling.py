@@ -50,6 +50,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--together", type=int, default=0, help="prompts read at a time; 0: few")
     parser.add_argument("--max_new_tokens", type=int, default=256)
+    parser.add_argument("--max_prompt_tokens", type=int, default=2048, help="width of streams")
     parser.add_argument(
         "--least_new_tokens", type=int, default=0, help="limits are drawn from here"
     )
@@ -76,7 +77,7 @@ class Job:
             drafters,
             strategy,
             max_new_tokens=args.max_new_tokens,
-            max_prompt_tokens=2048,
+            max_prompt_tokens=args.max_prompt_tokens,
             bucket=args.bucket,
             invariant=args.invariant,
         )
