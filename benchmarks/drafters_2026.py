@@ -9,8 +9,10 @@ configs/training/ on what the target writes; a short run gives the time of a ste
 steps is what `--seconds` hold, whatever compiling and evaluating take. Ablations exchange the loss
 without the head, the head without the loss, and the divergence. Then each drafts the test prompts:
 a chain, trees of the most probable nodes, and a chain of sampled tokens. What the workdir has is
-not done again. A table is printed, and all figures are in `study.json`. `--only=eagle,dflash` picks
-contestants; on a busy machine pin the whole to a core of its own.
+not done again. Two tables are printed: what was measured, and the speed that the measured tokens
+per call would give on chips at most, from the shapes of the models (rounds_on_chips.py). All
+figures are in `study.json`. `--only=eagle,dflash` picks contestants; on a busy machine pin the
+whole to a core of its own.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from typing import Any
 
 import jax
 from ml_collections import ConfigDict
+from rounds_on_chips import PRICED, price_rounds
 from tensorboardX.proto.event_pb2 import Event
 
 import specjax
@@ -46,6 +49,9 @@ NODES = (16, 64, 128)
 
 STRATEGIES = ("chain", *(f"tree_{nodes}" for nodes in NODES), "chain_sampled")
 """What is drafted, beside autoregressive decoding of the same kind."""
+
+PREDICTED_ON = ("v5e", "v6e", "h100")
+"""Chips of the predicted speeds."""
 
 OUTPUTS = "target_outputs.jsonl"
 
@@ -179,6 +185,21 @@ class Study:
         found = json.loads(results.read_text("utf-8"))
         return found["strategies"]
 
+    def predict(
+        self, name: str, contestant: Contestant, decoded: Mapping[str, Any]
+    ) -> dict[str, dict[str, float]]:
+        """Speedups on chips, by strategy: measured tokens per call over the steps of a round."""
+        config = self.make_decode_config(name, contestant)
+        config.dtype = "bfloat16"
+        found = {}
+        for chip in PREDICTED_ON:
+            rounds = price_rounds(config, PRICED[chip]).rounds
+            found[chip] = {
+                strategy: decoded[strategy]["tokens_per_target_call"] / rounds[strategy].steps
+                for strategy in STRATEGIES
+            }
+        return found
+
     def make_decode_config(self, name: str, contestant: Contestant) -> ConfigDict:
         """Chain, trees and a sampled chain of a contestant beside autoregressive decoding."""
         args, trained = self.args, self.args.workdir / name / "train"
@@ -256,10 +277,14 @@ def main() -> int:
     found = json.loads(file.read_text("utf-8")) if file.exists() else {}
     for name in names:
         trained = study.train(name, contestants[name])
-        found[name] = {"training": trained, "decoding": study.decode(name, contestants[name])}
+        decoded = study.decode(name, contestants[name])
+        predicted = study.predict(name, contestants[name], decoded)
+        found[name] = {"training": trained, "decoding": decoded, "predicted": predicted}
         jax.clear_caches()
         write_json(file, found)
     print(format_table(found))
+    print()
+    print(format_predictions(found))
     return 0
 
 
@@ -278,6 +303,18 @@ def format_table(found: Mapping[str, Any]) -> str:
             made = decoded[strategy]
             cells.append(f"{made['tokens_per_target_call']:.2f} ({made['speedup']:.2f})")
         lines.append(" | ".join(cells))
+    return "\n".join(lines)
+
+
+def format_predictions(found: Mapping[str, Any]) -> str:
+    """A row of a contestant: its predicted speedups on each chip, a column for each strategy."""
+    lines = [
+        "drafter | chip | " + " | ".join(STRATEGIES),
+        " | ".join(["---"] * (2 + len(STRATEGIES))),
+    ]
+    for name, of in found.items():
+        for chip, speeds in of["predicted"].items():
+            lines.append(" | ".join([name, chip, *(f"{speeds[one]:.2f}" for one in STRATEGIES)]))
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""What HBM bandwidth says of the rounds of a config on a TPU, from shapes alone.
+"""What HBM bandwidth says of the rounds of a config on a TPU or an H100, from shapes alone.
 
     python benchmarks/rounds_on_chips.py --config=configs/qwen35_mtp.py --chip=v6e
 
@@ -12,13 +12,14 @@ long as its arithmetic. Nothing is compiled, downloaded or run
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 
 import jax
 from ml_collections import ConfigDict
 
-from specjax.accelerators.chips import CHIPS
-from specjax.accelerators.predict import Share, build_round, free_tokens
+from specjax.accelerators.chips import CHIPS, GIB, GPU_BANDWIDTHS, Chip
+from specjax.accelerators.predict import Round, Share, build_round, free_tokens
 from specjax.accelerators.program import WeightReads
 from specjax.contracts.spec import Call
 from specjax.decoding.state import count_ahead
@@ -36,6 +37,10 @@ from specjax.parallel.sharding import split_spec
 from specjax.runtime.errors import UserError
 
 MB = 1e6
+PRICED = CHIPS | {
+    "h100": Chip(80 * GIB, GPU_BANDWIDTHS["NVIDIA H100 80GB HBM3"], 989e12, axes=0, pod=1)
+}
+"""TPUs, and a GPU with the bfloat16 arithmetic of its data sheet (without sparsity)."""
 
 
 def count_dense_bytes(entry: LoadedModel, ways: int) -> int:
@@ -68,24 +73,36 @@ def make_shares(
     return shares
 
 
-def main() -> int:
-    """Prints a line for each strategy, and the free tokens of a call of the target."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--config", required=True, help="decode config")
-    parser.add_argument("--chip", choices=CHIPS, default="v5e")
-    args = parser.parse_args()
-    chip = CHIPS[args.chip]
-    try:
-        config = read_config(args.config)
-        strategies, pair = load_strategies(config), describe_pair(config)
-    except UserError as error:
-        print(f"rounds_on_chips: {error}", file=sys.stderr)
-        return 2
+@dataclasses.dataclass(frozen=True)
+class PricedRound:
+    """What one chip does in a round of a strategy."""
+
+    work: Round
+    experts: float  # bytes of experts, of the bytes read
+    caches: int  # bytes of caches and states, likewise
+    seconds: float  # the least time
+    steps: float  # the same in autoregressive steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Prices:
+    """The rounds of a config's strategies on a chip."""
+
+    rounds: dict[str, PricedRound]  # by strategy
+    free_tokens: int  # of a call of the target
+
+
+def price_rounds(config: ConfigDict, chip: Chip) -> Prices:
+    """Prices the rounds of all strategies.
+
+    Raises:
+      UserError: when the config is invalid.
+    """
+    strategies, pair = load_strategies(config), describe_pair(config)
     shares = make_shares(config, dict(pair.members), dict(strategies))
     source, cached = config.max_prompt_tokens, config.max_prompt_tokens + config.max_new_tokens
     step = build_round([Call("target", 1, 1)], shares, cached, source).seconds(chip)
+    rounds = {}
     for name, strategy in strategies.items():
         spec = strategy.drafter.spec
         calls = (*spec.calls, Call("target", spec.width + 1, spec.width + 1))
@@ -93,13 +110,30 @@ def main() -> int:
         experts = sum(shares[call.model].expert_bytes(call) for call in calls)
         caches = sum(shares[call.model].cache for call in calls)
         took = work.seconds(chip)
+        rounds[name] = PricedRound(work, experts, caches, took, took / step)
+    return Prices(rounds, free_tokens(shares["target"], "target", chip, cached, source))
+
+
+def main() -> int:
+    """Prints a line for each strategy, and the free tokens of a call of the target."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", required=True, help="decode config")
+    parser.add_argument("--chip", choices=PRICED, default="v5e")
+    args = parser.parse_args()
+    try:
+        prices = price_rounds(read_config(args.config), PRICED[args.chip])
+    except UserError as error:
+        print(f"rounds_on_chips: {error}", file=sys.stderr)
+        return 2
+    for name, priced in prices.rounds.items():
         print(
-            f"{name}: {work.bytes / MB:,.0f} MB, {experts / MB:,.0f} of experts and"
-            f" {caches / MB:,.0f} of caches and states; {took * 1e3:.2f} ms,"
-            f" {took / step:.2f} steps"
+            f"{name}: {priced.work.bytes / MB:,.0f} MB, {priced.experts / MB:,.0f} of experts and"
+            f" {priced.caches / MB:,.0f} of caches and states; {priced.seconds * 1e3:.2f} ms,"
+            f" {priced.steps:.2f} steps"
         )
-    free = free_tokens(shares["target"], "target", chip, cached, source)
-    print(f"free tokens of a call of the target: {free}")
+    print(f"free tokens of a call of the target: {prices.free_tokens}")
     return 0
 
 
