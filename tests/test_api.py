@@ -35,6 +35,7 @@ def test_texts_give_texts_tokens_and_statistics(generator):
     assert 0.0 <= result.statistics.acceptance_rate <= 1.0
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_who_wrote_each_token(generator):
     result = generator(PROMPTS, batch_size=2)
     entries = result.first.entries()
@@ -56,6 +57,7 @@ def test_token_ids_give_the_same_as_their_texts(generator):
     assert generator(ids).tokens == generator(PROMPTS).tokens
 
 
+@pytest.mark.slow
 def test_a_single_text_is_a_list_of_one_and_what_is_streamed(generator):
     result = generator(PROMPTS[0])
     assert result.texts == generator(PROMPTS[:1]).texts and len(result.tokens) == 1

@@ -25,6 +25,7 @@ def make_config(pair, **changes):
     )
 
 
+@pytest.mark.slow
 def test_a_run_returns_what_its_workdir_holds(pair, tmp_path, monkeypatch):
     monkeypatch.setattr(results, "write_report", lambda *_: None)  # seconds of drawing
     content = specjax.run(make_config(pair), tmp_path / "run")

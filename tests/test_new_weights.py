@@ -115,6 +115,7 @@ def test_weights_go_where_those_of_a_mesh_are(pair):
     assert next(places) == next(places)
 
 
+@pytest.mark.slow
 def test_a_drafter_with_the_targets_encoder_reads_that_of_the_new_weights():
     target = specjax.load(GOLDEN / "whisper")
     audio = list(np.random.default_rng(0).normal(size=(2, 6, 100)).astype(np.float32))

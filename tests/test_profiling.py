@@ -22,9 +22,8 @@ def generator(pair) -> specjax.Generator:
     )
 
 
-@pytest.mark.parametrize(
-    ("rounds", "expected"), [(2, 2), pytest.param(50, 3, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("rounds", "expected"), [(2, 2), (50, 3)])
 def test_a_profile_holds_the_rounds_asked_for_or_all_there_are(
     generator, tmp_path, rounds, expected
 ):
@@ -34,6 +33,7 @@ def test_a_profile_holds_the_rounds_asked_for_or_all_there_are(
     assert sum(event.get("name") == "round" for event in events) == expected
 
 
+@pytest.mark.slow
 def test_the_main_job_profiles_every_strategy(generator, tmp_path):
     job = SimpleNamespace(
         config=SimpleNamespace(batch_size=1, profile_rounds=1, seed=0),

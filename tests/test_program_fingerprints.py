@@ -145,6 +145,7 @@ def test_every_drafter_reader_and_rule_is_a_case():
 ONLY = "t5/none"
 
 
+@pytest.mark.slow
 def test_fresh_processes_agree_and_a_change_is_told(tmp_path, capsys):
     file, texts = tmp_path / "programs.json", tmp_path / "texts"
     flags = [sys.executable, str(ROOT / "benchmarks" / "programs.py"), f"--only={ONLY}"]

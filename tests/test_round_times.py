@@ -27,6 +27,7 @@ def generator(loaded, strategy, **how):
     return specjax.Generator(target, {"drafter": drafter}, strategy, **how)
 
 
+@pytest.mark.slow
 def test_rounds_of_every_length_are_timed(loaded, monkeypatch):
     """By a clock of our own: a drafted token takes half as long as the target, a gap twice."""
     seconds, lengths = round_times._Rounds._seconds, []
@@ -54,6 +55,7 @@ def test_rounds_of_every_length_are_timed(loaded, monkeypatch):
     assert {0, 1, 3} == set(lengths)
 
 
+@pytest.mark.slow
 def test_the_measured_strategy_writes_the_targets_own_texts(loaded):
     made = generator(loaded, specjax.strategy(**LOADED), max_new_tokens=12)
     measured = specjax.measure_load(made, PROMPTS[0], passes=1)

@@ -132,6 +132,7 @@ def test_what_alone_has_a_weight_is_drawn_wherever_it_is():
     np.testing.assert_array_equal(draw(keys, weights), np.arange(len(weights)))
 
 
+@pytest.mark.slow
 def test_rounded_sums_never_lead_to_a_weight_of_zero():
     """Behind a large weight the sums of small ones stand still."""
     weights = jnp.zeros(4 * BLOCK).at[3].set(1.0).at[BLOCK + 7 :: 2].set(1e-9)
@@ -148,6 +149,7 @@ def test_draw_follows_its_weights_and_never_draws_weight_zero():
     assert share[1] == 0.0
 
 
+@pytest.mark.slow
 def test_draws_in_order_leave_out_what_was_drawn():
     """The second token's law is what the first one left."""
     distribution = np.array([0.5, 0.0, 0.3, 0.2], np.float32)

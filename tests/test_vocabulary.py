@@ -41,7 +41,8 @@ def with_loud_padding(model, width: int):
     return dataclasses.replace(model, params=params)
 
 
-@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_padding_of_the_drafter_is_never_drafted(loaded, temperature):
     target, drafter = loaded
     width = target.model.info.vocab_size
@@ -57,6 +58,7 @@ def test_padding_of_the_drafter_is_never_drafted(loaded, temperature):
     assert tokens(loud).statistics.acceptance_rate == tokens(drafter).statistics.acceptance_rate
 
 
+@pytest.mark.slow
 def test_padding_of_the_target_is_never_decoded(loaded):
     """The wider model as the target: alone beside a narrow drafter it decodes common ids only."""
     narrow, wide = loaded
@@ -226,6 +228,7 @@ def test_a_drafter_of_another_kind_is_refused(loaded):
         specjax.Generator(target, {"drafter": stranger}, specjax.speculative(2))
 
 
+@pytest.mark.slow
 def test_learned_positions_that_do_not_suffice_are_refused():
     from specjax.models.causal import Causal, CausalConfig
 

@@ -174,6 +174,7 @@ def test_a_program_compiled_here_is_read() -> None:
     assert found.wide_products == 1
 
 
+@pytest.mark.slow
 def test_the_rounds_of_a_decode_are_found_beside_the_loop_that_reads_a_long_prompt() -> None:
     model = Causal(CausalConfig("llama", 20, 8, 16, 1, 2, 1, 4, 4096, rope=Rope(4)))
     generator = specjax.Generator(

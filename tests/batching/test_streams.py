@@ -39,6 +39,7 @@ def whole(generator):
     return generator(PROMPTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 5])
 def test_a_call_with_few_slots_gives_the_rows_of_one_batch(generator, whole, size):
     result = generator(PROMPTS, batch_size=size)
@@ -47,6 +48,7 @@ def test_a_call_with_few_slots_gives_the_rows_of_one_batch(generator, whole, siz
     assert result.first.entries() == whole.first.entries()
 
 
+@pytest.mark.slow
 def test_sampled_rows_of_few_slots_have_the_seeds_of_their_places(loaded):
     target, drafter = loaded
     strategy = specjax.speculative(length=3, temperature=0.7)
@@ -54,6 +56,7 @@ def test_sampled_rows_of_few_slots_have_the_seeds_of_their_places(loaded):
     assert made(PROMPTS, seed=3, batch_size=4).tokens == made(PROMPTS, seed=3).tokens
 
 
+@pytest.mark.slow
 def test_rows_are_handed_out_as_they_end(generator, whole):
     found = list(generator.stream_many(iter(PROMPTS), batch_size=4))
     assert sorted(found) == list(enumerate(whole.texts))
@@ -68,6 +71,7 @@ def test_no_mixture_of_prompts_compiles_anything_new(generator):
     assert [program._cache_size() for program in programs] == sizes
 
 
+@pytest.mark.slow
 def test_warm_slots_compile_nothing_and_know_the_times_of_their_rows(loaded):
     target, drafter = loaded
     strategy = specjax.speculative(length=2)
@@ -92,6 +96,7 @@ def test_bounds_are_those_of_the_lengths(generator):
         assert list_bounds(generator.prompts, 64, shortest, longest) == bounds
 
 
+@pytest.mark.slow
 def test_a_prompt_has_settings_of_its_own(loaded, whole):
     target, drafter = loaded
     strategy = specjax.speculative(length=3, temperature=1.0)

@@ -28,7 +28,6 @@ DECODERS = [
     "llama", "gemma3_text", "gpt2", "gpt_neox", "mistral", "opt_350m", "qwen3_moe", "qwen3_5_text",
     "gpt_oss", "deepseek_v3", "granitemoehybrid", "nemotron_h",
 ]  # fmt: skip
-FAST = ("t5_v1_1", "llama")
 NEW = 10
 
 
@@ -54,10 +53,8 @@ def near(target: LoadedModel) -> LoadedModel:
     return LoadedModel(target.model, params, None, "drafter")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in ENCODERS + DECODERS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENCODERS + DECODERS)
 def test_rows_are_those_of_one_batch(name):
     target = specjax.load(GOLDEN / name)
     generator = specjax.Generator(
@@ -67,6 +64,7 @@ def test_rows_are_those_of_one_batch(name):
     assert generator(ids, batch_size=3).tokens == generator(ids).tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"guidance_scale": 1.7}, {"stop_strings": ["e", "r W"]}])
 def test_settings_hold_in_slots(pair, settings):
     if "guidance_scale" in settings:
@@ -87,8 +85,9 @@ def test_settings_hold_in_slots(pair, settings):
     assert generator(given, batch_size=3).tokens == whole.tokens != plain.tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("chooses", ["texts", pytest.param("rounds", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("chooses", ["texts", "rounds"])
 def test_choices_of_a_drafter_in_slots(chooses, size):
     """With one slot the chosen drafter has a loop of its own."""
     target = specjax.load(GOLDEN / "llama")
@@ -105,6 +104,7 @@ def test_choices_of_a_drafter_in_slots(chooses, size):
     assert generator(ids, batch_size=size).tokens == generator(ids).tokens
 
 
+@pytest.mark.slow
 def test_audio_in_slots():
     target = specjax.load(GOLDEN / "whisper")
     draw = np.random.default_rng(0)
@@ -128,6 +128,7 @@ def test_half_precision_with_invariant_calls():
         assert plain == drafted
 
 
+@pytest.mark.slow
 def test_slots_of_a_stream_fit_the_models_positions():
     target = specjax.load(GOLDEN / "gpt2")
     generator = specjax.Generator(target, max_new_tokens=NEW, max_prompt_tokens=4096)
@@ -137,6 +138,7 @@ def test_slots_of_a_stream_fit_the_models_positions():
     assert [found[place] for place in range(len(ids))] == generator(ids).tokens
 
 
+@pytest.mark.slow
 def test_narrow_reading_gives_the_same_caches():
     for name in ("t5_v1_1", "llama", "mistral"):
         loaded = specjax.load(GOLDEN / name)
@@ -156,15 +158,10 @@ def test_narrow_reading_gives_the_same_caches():
         np.testing.assert_allclose(wide[1].embedding, narrow[1].embedding, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "drafter"),
-    [
-        ("mistral", "eagle"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("mistral", "neural"), ("llama", "neural"), ("llama", "eagle"))
-        ),
-    ],
+    [("mistral", "eagle"), ("mistral", "neural"), ("llama", "neural"), ("llama", "eagle")],
 )
 def test_long_prompts_are_read_in_parts(name, drafter):
     """Also on rings; the other rows go on between the parts."""

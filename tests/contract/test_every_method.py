@@ -28,6 +28,7 @@ from scripted import (
     sequence_distribution,
     traced,
 )
+from slow_cases import some_slow
 
 from specjax.contracts.registry import DRAFTERS, READERS, RULES
 from specjax.data.corpus import Corpus
@@ -86,6 +87,8 @@ SHAPES = {  # other than those of the examples
 OWN_STATES = ("medusa chain on target", "medusa on target")  # instead of a trunk's
 EVERY = [*DRAFTERS, *SHAPES, *OWN_STATES]
 LOSSLESS = [name for name in EVERY if name != "bild"]  # bild has a rule of its own
+QUICK_SHAPES = ("neural tree", "suffix tree", "dflash best", "dspark nodes")
+METHODS = [name for name in LOSSLESS if " " not in name]  # each in its usual shape
 CALIBRATED = dataclasses.replace(MARKOV, temperatures=(3.0, 0.4))
 PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3], [2, 4], [3, 3], [2, 3, 4, 4]]
 
@@ -144,7 +147,8 @@ LIKE_OTHERS = {  # drafters whose drafts are made, and judged, as those of one t
     "dflash nodes", "eagle",
     "eagle tree", "early_exit", "hydra", "hydra tree", "max_gram", "medusa chain",
     "medusa chain on target", "medusa on target", "medusa nodes", "neural nodes",
-    "p_eagle best", "p_eagle tree", "prompt_lookup tree", "repeated_bigram nodes",
+    "dflash jetspec", "dflash tree", "dspark", "dspark sure", "dspark tree", "neural tree",
+    "p_eagle", "p_eagle best", "p_eagle tree", "prompt_lookup tree", "repeated_bigram nodes",
     "repeated_bigram tree", "suffix", "suffix tree", "unigram", "unigram tree", "uniform",
 }  # fmt: skip
 
@@ -183,6 +187,7 @@ def under_cuts() -> list:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("drafter", "rule", "drawn"), under_cuts())
 def test_sampling_keeps_the_targets_distribution_where_it_is_cut(drafter, rule, drawn, rows):
     sampled = made(drafter, rule=rule, **drawn)
@@ -219,6 +224,7 @@ def of_settings(settings) -> list:
     return [pytest.param(name, settings, marks=() if name == fast else slow) for name in LOSSLESS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("drafter", "settings"), [*of_settings(BY_TEXT), *of_settings(BY_LENGTH)])
 def test_sampling_keeps_the_targets_distribution_under_settings(drafter, settings, rows):
     sampled_under(settings, made(drafter, temperature=1.0), rows)
@@ -297,10 +303,8 @@ LOSSY = [
 ]
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [pytest.param(f, marks=() if f is BILD else pytest.mark.slow) for f in LOSSY],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", LOSSY)
 def test_no_rule_lets_a_token_stand_that_settings_forbid(fields):
     """Nor does a draft that stands unread; prompt lookup knows no settings."""
     settings = BY_TEXT | BY_LENGTH | {"no_repeat_ngram_size": 3, "bad_words_ids": ((3, 2),)}
@@ -323,13 +327,8 @@ def follows_settings(prompt: list[int], row: list[int], settings) -> bool:
     )
 
 
-FAST = ("neural", "cascade")  # drafts of a model, and reviewed ones of several
-
-
-@pytest.mark.parametrize(
-    "drafter",
-    [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in CHAINS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", CHAINS)
 def test_block_verification_keeps_it_too(drafter, rows):
     expected = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
     whole = made(drafter, temperature=1.0, rule="block")
@@ -344,10 +343,8 @@ APART = [  # traversal judges trees whose nodes were drawn apart
 ]
 
 
-@pytest.mark.parametrize(
-    "drafter",
-    [pytest.param(n, marks=() if n == "neural tree" else pytest.mark.slow) for n in APART],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", APART)
 def test_traversal_verification_keeps_it_too(drafter, rows):
     expected = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
     whole = made(drafter, temperature=1.0, rule="traversal")
@@ -355,16 +352,14 @@ def test_traversal_verification_keeps_it_too(drafter, rows):
     assert chi_square(counted(texts(out)), expected) > P_VALUE
 
 
-@pytest.mark.parametrize("drafter", LOSSLESS)
+@pytest.mark.parametrize("drafter", some_slow(LOSSLESS, *QUICK_SHAPES, *METHODS))
 def test_greedy_outputs_are_the_targets_own(drafter):
     baseline = decoded(Strategy(), PROMPTS, 12)
     assert texts(decoded(made(drafter), PROMPTS, 12)) == texts(baseline)
 
 
-@pytest.mark.parametrize(
-    "drafter",
-    [pytest.param(n, marks=() if n == "neural" else pytest.mark.slow) for n in LOSSLESS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", LOSSLESS)
 def test_greedy_outputs_under_settings_are_the_targets_own(drafter):
     for settings in (BY_TEXT, BY_LENGTH):
         under = UnderSettings(MODEL, settings, 12)
@@ -372,10 +367,7 @@ def test_greedy_outputs_under_settings_are_the_targets_own(drafter):
         assert texts(decoded(made(drafter), PROMPTS, 12, settings=settings)) == expected
 
 
-ALIKE = LIKE_OTHERS | {"medusa", "none", "prompt_lookup"}  # in what rows share: calls of models
-
-
-@pytest.mark.parametrize("drafter", sampled_slowly(EVERY, ALIKE))
+@pytest.mark.parametrize("drafter", some_slow(EVERY, "neural", "dspark nodes", "suffix", "bild"))
 def test_a_row_keeps_its_tokens_whoever_shares_its_batch(drafter):
     sampled = made(drafter, temperature=1.0)
     mine = texts(decoded(sampled, PROMPTS, 12))
@@ -422,6 +414,7 @@ def test_a_choice_of_proposers_keeps_the_targets_distribution(rows):
     assert set(np.unique(out.trace.column(ARM))) == {0, 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:1], PROMPTS[2:3]], ids=len)
 def test_a_choice_of_proposers_writes_the_targets_own_text(prompts):
     """A single text has its arm's own loop."""
@@ -460,14 +453,15 @@ FILLED = [PROMPTS[n % len(PROMPTS)] for n in range(17)]
 LIMITS = [1 + 5 * n % 9 for n in range(17)]
 
 
-FILLED_FAST = ("neural", "neural tree", "medusa", "dspark", "bild", "suffix")
+FILLED_FAST = ("neural", "medusa", "suffix")
+FILLED_GREEDY = (*FILLED_FAST, "neural tree", "dspark", "bild")
 
 
 def filled_cases() -> list:
-    """Every drafter sampled, of which a few are fast, and these greedy too, slowly."""
+    """Every drafter sampled, of which a few are fast, and a few greedy too, slowly."""
     slow = pytest.mark.slow
     sampled = [pytest.param(d, 1.0, marks=() if d in FILLED_FAST else slow) for d in EVERY]
-    return sampled + [pytest.param(drafter, 0.0, marks=slow) for drafter in FILLED_FAST]
+    return sampled + [pytest.param(drafter, 0.0, marks=slow) for drafter in FILLED_GREEDY]
 
 
 @pytest.mark.parametrize(("drafter", "temperature"), filled_cases())

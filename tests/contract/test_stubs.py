@@ -16,6 +16,7 @@ import pytest
 from decodes import decoder, first_state, inputs, one_round, run, texts
 from exits import EOS, MODELS, PARAMS, PROMPTS, V
 from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_distribution
+from slow_cases import some_slow
 
 from specjax.contracts import Categorical, Draft, Drafter, Spec, TreeSpec
 from specjax.contracts.context import fold_keys
@@ -70,7 +71,7 @@ def answers(kind: str) -> jax.Array:
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(k, marks=() if k == "llama" else pytest.mark.slow) for k in MODELS],
+    some_slow(MODELS, "llama"),
 )
 def test_a_tree_of_two_branches_decodes_the_targets_own_text(kind):
     models, right = (("target", MODELS[kind]),), answers(kind)
@@ -137,7 +138,8 @@ class ReadsStates(Drafter):
         return pick_last(states, outcome.committed)
 
 
-@pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["t5", "llama"])
 def test_a_drafter_may_read_the_targets_states(kind):
     models = (("target", MODELS[kind]),)
     out = jax.random.normal(jax.random.key(1), (16, V))
@@ -192,6 +194,7 @@ class Learns(Drafter):
 SAMPLED: dict[str, Any] = {"temperature": 1.0}
 
 
+@pytest.mark.slow
 def test_parameters_may_change_between_rounds_and_outputs_stay_exact():
     size, length, source = 5, 4, (3, 2, 4, 2)
     model = PrefixModel(size, eos=(EOS,))

@@ -53,6 +53,7 @@ def test_pairs_do_not_depend_on_the_hash_seed():
     assert run.stdout == f"{ascii(pairs('test', 20))}\n"
 
 
+@pytest.mark.slow
 def test_splits_share_no_sentence_whatever_the_seeds(corpus):
     # The same seed draws the same sentences: without the hash, these would overlap.
     drawn = [{p.source for p in corpus}]

@@ -101,15 +101,8 @@ UNDER = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("length", "normalized"),
-    [
-        (0, False),
-        (2, True),
-        pytest.param(0, True, marks=pytest.mark.slow),
-        pytest.param(2, False, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("length", "normalized"), [(0, False), (2, True), (0, True), (2, False)])
 def test_settings_adjust_the_log_probabilities_of_hypotheses(length, normalized):
     model = Bigram(VOCABULARY)
     prompts = [[token] for token in range(VOCABULARY)]
@@ -277,6 +270,7 @@ def taught(model, params, batch) -> jax.Array:
     return jax.nn.log_softmax(model.teach(params, batch)[0])
 
 
+@pytest.mark.slow
 def test_hypotheses_see_their_own_tokens_only(family, plain):
     """Against teacher forcing, which knows no trie: real attention, positions and windows."""
     models, params = family
@@ -297,6 +291,7 @@ def near(family):
     return searches(models, params | {"drafter": params["near"]}, TEXTS, DRAFTED)
 
 
+@pytest.mark.slow
 def test_the_target_as_drafter_has_all_its_steps_stand(family, plain):
     rows, made = searches(*family, TEXTS, DRAFTED)
     same(rows, plain[0])

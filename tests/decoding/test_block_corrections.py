@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from decodes import drafted, run, texts
 from feature_drafters import CORRECTIONS, IDS, MARKOV, PROMPTS, fresh_blocks, setting, states
+from slow_cases import some_slow
 
 import specjax
 from specjax.decoding.strategy import Strategy
@@ -26,8 +27,6 @@ SETTINGS = {
     "causal": {"correction": CORRECTIONS["rnn"], "is_causal": True},
     "calibrated": {"correction": dataclasses.replace(MARKOV, temperatures=(3.0, 0.5))},
 }
-SLOW = {"gated", "rnn", "selector", "calibrated"}
-EVERY = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in SETTINGS]
 TARGETS = pytest.mark.parametrize("target", ["t5", "llama"])
 SAMPLED = {"temperature": 0.7, "top_p": 0.95}
 
@@ -92,8 +91,8 @@ def adjusted(logits: np.ndarray) -> np.ndarray:
     return probs / probs.sum(-1, keepdims=True)
 
 
-@TARGETS
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("target", some_slow(["t5", "llama"], "llama"))
+@pytest.mark.parametrize("name", some_slow(SETTINGS, "markov"))
 def test_the_distribution_of_a_token_is_the_one_after_the_tokens_drafted_before(target, name):
     worst, apart = errors(target, name, DSpark(LENGTH))
     assert worst < 5e-4  # rounding of sharp distributions; another token changes tenths
@@ -109,12 +108,14 @@ class ReadsTheAnchor(DSpark):
         return super().feed(env, state, dataclasses.replace(nodes, tokens=first))
 
 
+@pytest.mark.slow
 def test_the_check_sees_a_correction_by_another_token():
     assert errors("llama", "markov", ReadsTheAnchor(LENGTH))[0] > 0.1
 
 
+@pytest.mark.slow
 @TARGETS
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_greedy_token_is_the_most_probable_one_of_the_corrected_distribution(target, name):
     checked = 0
     for context, draft, said in rounds(target, name, DSpark(LENGTH), greedy=True):
@@ -128,6 +129,7 @@ def test_a_greedy_token_is_the_most_probable_one_of_the_corrected_distribution(t
     assert checked > 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["markov", "anchor first", "calibrated"])
 def test_a_draft_ends_before_the_first_token_of_low_confidence(name):
     """The head reads the token before: whether a token is drafted does not depend on itself.
@@ -160,6 +162,7 @@ def test_a_draft_ends_before_the_first_token_of_low_confidence(name):
     assert cut > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["markov", "rnn", "gru"])
 def test_the_children_of_a_node_are_drawn_from_the_distribution_after_its_path(name):
     drafter = DSpark(widths=(2, 2))
@@ -188,6 +191,7 @@ def test_the_children_of_a_node_are_drawn_from_the_distribution_after_its_path(n
     assert checked > 10
 
 
+@pytest.mark.slow
 def test_a_causal_block_does_not_see_later_places():
     """Changed masks of later places change no distribution before them; else they do."""
     for causal in (True, False):
@@ -203,6 +207,7 @@ def test_a_causal_block_does_not_see_later_places():
         assert not np.array_equal(logits[:, 2], others[:, 2])
 
 
+@pytest.mark.slow
 def test_ids_that_not_all_models_have_are_cut_off():
     """Of models padded differently the ids that all have are decoded: no others are drafted."""
     changes = SETTINGS["markov"]

@@ -20,6 +20,7 @@ from scripted import (
     sequence_distribution,
     traced,
 )
+from slow_cases import some_slow
 
 from specjax.contracts.draft import HELD
 from specjax.contracts.drafter import STOP
@@ -60,11 +61,6 @@ def parts(name: str):
     return PARAMS | own
 
 
-def fast(*names: str) -> list:
-    """All drafters, of which those are tested at once and the others in slow tests."""
-    return [pytest.param(n, marks=() if n in names else pytest.mark.slow) for n in DRAFTERS]
-
-
 def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0, params=PARAMS):
     return run(MODELS, params, strategy, prompts, limit, seed)
 
@@ -74,7 +70,7 @@ def rounds(out, name: str) -> np.ndarray:
     return np.asarray(out.trace.column(name))[:, : int(out.trace.rounds)]
 
 
-@pytest.mark.parametrize("name", fast("neural", "hydra"))
+@pytest.mark.parametrize("name", some_slow(DRAFTERS, "neural", "hydra"))
 def test_greedy_texts_are_the_targets_own_in_rounds_with_and_without_drafts(name):
     out = decoded(strategy(**DRAFTERS[name], **COSTS), PROMPTS, 12, params=parts(name))
     assert texts(out) == texts(decoded(Strategy(), PROMPTS, 12))
@@ -83,6 +79,7 @@ def test_greedy_texts_are_the_targets_own_in_rounds_with_and_without_drafts(name
     assert np.any(held & going) and np.any(~held & going)
 
 
+@pytest.mark.slow
 def test_greedy_texts_are_the_same_in_slots_that_are_refilled():
     made = strategy(**NEURAL, **COSTS)
     models, params = traced(MODELS, PARAMS)
@@ -93,8 +90,9 @@ def test_greedy_texts_are_the_same_in_slots_that_are_refilled():
     assert texts(apart) == texts(together)
 
 
-@pytest.mark.parametrize("name", fast("neural"))
-@pytest.mark.parametrize("rule", ["block", pytest.param("lossless", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", some_slow(DRAFTERS, "neural"))
+@pytest.mark.parametrize("rule", ["block", "lossless"])
 def test_sampling_keeps_the_targets_distribution(name, rule, rows):
     expected = sequence_distribution(MODEL, TARGET, SOURCE, (0,), 3, (1.0, 0, 1.0))
     made = strategy(**DRAFTERS[name], **COSTS, temperature=1.0, rule=rule)
@@ -148,6 +146,7 @@ def choose(fields, accepted, tested, limits, missed: int) -> int:
     return list_lengths(3)[int(np.argmax(speeds))]
 
 
+@pytest.mark.slow
 def test_the_length_is_that_of_the_most_tokens_for_its_time():
     draw, found = np.random.default_rng(0), []
     fields = {"adapt": "load", "overhead": 0.2, "cost": 0.2, "acceptance": 0.5, "catching_up": 0.8}

@@ -210,7 +210,7 @@ def audited_rounds(strategy: Strategy, models=THREE, params=None):
         yield before, state
 
 
-QUICK = ("neural", "neural_tree_sampled", "blockwise")
+QUICK = ("neural", "blockwise")
 EVERY_STRATEGY = pytest.mark.parametrize(
     "strategy",
     [
@@ -237,6 +237,7 @@ def test_after_every_round_the_trusted_slots_are_fresh(strategy):
     assert rounds > 2
 
 
+@pytest.mark.slow
 def test_the_first_call_of_a_drafter_feeds_all_that_it_lacks():
     """Also its own last token, of a draft that stood whole: else every such round catches up."""
     models = (("target", TARGET), ("drafter", TARGET))
@@ -288,6 +289,7 @@ def test_the_audit_sees_a_cascade_that_does_not_rewind(monkeypatch):
     assert any(wrong_slots(after, "little") for _, after in rounds)
 
 
+@pytest.mark.slow
 def test_a_reviewer_trusts_no_slot_of_a_token_that_it_dropped():
     """Nobody else rewinds what drafted for it: the target is its twin and lets all of it stand."""
     models = (("target", TARGET), ("drafter", TARGET), ("little", LITTLE))

@@ -78,6 +78,7 @@ def test_tokens_that_leave_early_obey_settings():
     assert min(map(len, rows)) >= 6 and not common & {token for row in rows for token in row}
 
 
+@pytest.mark.slow
 def test_at_threshold_zero_every_token_leaves_at_its_first_chance():
     for measure, first in {SATURATION: 2, SOFTMAX: 1}.items():
         trace = decode("t5", calm(0.0, 1e6, measure=measure, decay=PUBLIC)).trace

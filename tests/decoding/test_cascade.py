@@ -18,6 +18,7 @@ from scripted import (
     prefix_params,
     sequence_distribution,
 )
+from slow_cases import some_slow
 
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.cascade import Horizontal, ReviewedDrafter, Stage
@@ -91,9 +92,7 @@ def alone():
     return texts(run(MODELS, PARAMS, Strategy(), PROMPTS, LIMIT))
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(s, marks=() if s in FAST else pytest.mark.slow) for s in range(CASCADES)]
-)
+@pytest.mark.parametrize("seed", some_slow(range(CASCADES), *FAST))
 def test_a_greedy_cascade_says_what_the_target_says(seed, alone):
     if seed not in FAST:
         release_programs()  # 200 of them are more than a process can hold

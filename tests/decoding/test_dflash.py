@@ -60,6 +60,7 @@ def stale(kind: str, strategy: Strategy) -> int:
     return bad
 
 
+@pytest.mark.slow
 @KINDS
 def test_a_block_sees_the_targets_states_of_all_tokens_before_it(kind):
     assert stale(kind, Strategy(DFlash(LENGTH))) == 0
@@ -73,6 +74,7 @@ class Forgetful(DFlash):
         return super().update(memory, outcome).replace(features=memory.features)
 
 
+@pytest.mark.slow
 @KINDS
 def test_the_audit_sees_stale_features(kind):
     assert stale(kind, Strategy(Forgetful(LENGTH))) > 0
@@ -106,6 +108,7 @@ def test_blocks_do_not_see_each_other(kind):
     np.testing.assert_allclose(baseline.logits[:, 0], together.logits[:, 4], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_part_of_a_blocks_mask_is_that_part_of_the_whole():
     table = jax.random.normal(jax.random.key(0), (2, 24))
     bias = BlocksBias(jnp.array([[0, 3, 5], [4, 1, 2]]), table, 8, 4)

@@ -195,11 +195,8 @@ def bild_distribution(settings, fallback: float, rollback: float, text=()) -> di
     return distributions
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [pytest.param(SETTINGS["plain"], marks=pytest.mark.slow), SETTINGS["truncated"]],
-    ids=SETTINGS,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [SETTINGS["plain"], SETTINGS["truncated"]], ids=SETTINGS)
 def test_bild_has_the_law_of_its_definition_and_not_the_targets(settings, rows):
     fallback, rollback = 0.45, 1.2
     temperature, top_k, top_p = settings
@@ -223,6 +220,7 @@ def test_the_seed_decides_the_output():
     assert first != other
 
 
+@pytest.mark.slow
 def test_the_width_of_verification_changes_no_sampled_token():
     whole = strategy(Neural(3), SpeculativeSampling(), SETTINGS["plain"])
     fitting = dataclasses.replace(whole, reader=FittedReader((1, 3)))

@@ -56,15 +56,16 @@ def wrong_slots(kind: str, params, state) -> int:
 DRAFTERS = {"chain": Eagle(LENGTH), "tree": Eagle(widths=(2, 2, 1), nodes=6)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "kind"),
     [
         ("chain", "t5"),
-        pytest.param("tree", "llama", marks=pytest.mark.slow),
-        pytest.param("chain", "llama", marks=pytest.mark.slow),
-        pytest.param("tree", "t5", marks=pytest.mark.slow),
+        ("tree", "llama"),
+        ("chain", "llama"),
+        ("tree", "t5"),
         ("chain", MTP),
-        pytest.param("tree", MTP, marks=pytest.mark.slow),
+        ("tree", MTP),
     ],
 )
 def test_after_every_round_trusted_slots_are_of_the_targets_states(shape, kind):
@@ -92,6 +93,7 @@ def test_the_audit_sees_stale_features(kind):
     assert any(wrong_slots(kind, params, state) for state in seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*ONE_FAST, MTP])
 def test_a_draft_is_what_the_unrolled_layer_says(kind):
     """Token k + 1 is of step k, where training put it: behind the draft's first k tokens."""
@@ -139,7 +141,8 @@ def test_the_targets_own_text_is_written(kind, name):
     assert texts(run(models, params, STRATEGIES[name], PROMPTS, LIMIT)) == baseline
 
 
-@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_only_ids_of_its_vocabulary_are_drafted(temperature):
     models, params = setting("t5")
     strategy = Strategy(Eagle(LENGTH), temperature=temperature)

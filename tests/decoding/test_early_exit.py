@@ -51,14 +51,9 @@ def uncached(kind: str) -> list[list[int]]:
     return [Uncached(kind).greedy(prompt, LIMIT) for prompt in PROMPTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in ("fixed", "bild") else pytest.mark.slow)
-        for name in STRATEGIES
-    ],
-)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_greedy_tokens_are_those_of_the_uncached_model(kind, name):
     generation = decode(kind, STRATEGIES[name])
     assert texts(generation) == uncached(kind)
@@ -95,6 +90,7 @@ def test_a_row_does_not_depend_on_its_batch(temperature):
         assert texts(decode("t5", strategy, prompts[:count])) == together[:count]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "part"), [("fixed", "target[:2]"), ("confidence", "target[:1]")])
 def test_the_exit_runs_once_on_every_token_that_the_target_reviews(name, part):
     trace = decode("t5", STRATEGIES[name]).trace

@@ -177,9 +177,8 @@ def test_a_drafter_is_trained_kept_and_writes_the_targets_own_tokens(family, kin
         assert np.sum(found.trace.accepted) > 3
 
 
-@pytest.mark.parametrize(
-    "kind", ("eagle_llama", pytest.param("dflash_llama", marks=pytest.mark.slow))
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ("eagle_llama", "dflash_llama"))
 def test_a_drafter_has_biases_where_its_own_shape_says_so(kind, tmp_path):
     """Of them all are kept. Those of the target are none of the drafter's."""
     assert target("qwen2").model.config.qkv_bias
@@ -210,6 +209,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "kind", "words"), REFUSED)
 def test_a_target_that_a_drafter_is_not_made_for_is_refused(family, kind, words):
     with pytest.raises(UserError, match=rf"config.model.shape: model_type is '{kind}'.* {words}"):
@@ -221,6 +221,7 @@ def test_an_assistant_reads_the_states_of_one_layer():
         shaped("llama", "assistant_llama", target_layers=(1, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "kind", "cross", "words"),
     [

@@ -11,6 +11,7 @@ import pytest
 from decodes import run, texts
 from feature_drafters import without_encoder
 from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_distribution
+from slow_cases import some_slow
 
 import specjax
 from specjax.decoding.strategy import Strategy, strategy
@@ -68,10 +69,8 @@ def decoded(drawn: Strategy, prompts: Any, limit: int) -> list[list[int]]:
     return texts(run(models, PARAMS | {"drafter": second[1]}, drawn, prompts, limit, seed=7))
 
 
-@pytest.mark.parametrize(
-    "drafting",
-    [pytest.param(d, marks=() if d == "chain" else pytest.mark.slow) for d in DRAFTING],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("drafting", DRAFTING)
 def test_sampling_keeps_the_guided_law(drafting: str, rows: int) -> None:
     found = counted(
         decoded(strategy(**DRAFTING[drafting], temperature=1.0), [SOURCE] * rows, LENGTH)
@@ -87,7 +86,7 @@ def test_sampling_keeps_the_guided_law(drafting: str, rows: int) -> None:
 
 @pytest.mark.parametrize(
     "drafting",
-    [pytest.param(d, marks=() if d == "tree" else pytest.mark.slow) for d in DRAFTING],
+    some_slow(DRAFTING, "tree"),
 )
 def test_greedy_texts_are_those_of_the_guided_law(drafting: str) -> None:
     prompts = [[3, 2, 4, 2], [2, 2], [4], [4, 4, 2, 3]]

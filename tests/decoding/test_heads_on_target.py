@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from decodes import decoder, drafted, first_state, inputs, one_round, run, texts
 from parallel_heads import heads_on_target, random_heads
+from slow_cases import some_slow
 
 from specjax.contracts.drafter import CALLS
 from specjax.contracts.env import Env
@@ -57,10 +58,9 @@ EVERY = ["t5", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama"
 PAIRS = [(kind, name) for kind in TARGETS for name in DRAFTERS]
 
 
-def some_slow(*quick: tuple[str, str]):
+def every_pair(*quick: tuple[str, str]):
     """Every target with every drafter; all but the quick ones compile more than they add."""
-    marked = [pytest.param(*p, marks=() if p in quick else pytest.mark.slow) for p in PAIRS]
-    return pytest.mark.parametrize(("kind", "name"), marked)
+    return pytest.mark.parametrize(("kind", "name"), some_slow(PAIRS, *quick))
 
 
 def heads_on(kind: str, sequential: bool):
@@ -114,7 +114,8 @@ def wrong_rows(kind: str, state) -> int:
     return int(np.sum(off & np.asarray(state.context.active)))
 
 
-@some_slow(("t5", "hydra_tree"), ("llama", "hydra"))
+@pytest.mark.slow
+@every_pair(("t5", "hydra_tree"), ("llama", "hydra"))
 def test_the_memory_is_the_targets_state_before_the_pending_token(kind, name):
     _, _, seen = states(kind, DRAFTERS[name])
     assert len(seen) > 3
@@ -136,6 +137,7 @@ class Forgetful(Hydra):
         return memory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", EVERY)
 def test_the_audit_sees_a_stale_state(kind):
     _, _, seen = states(kind, Forgetful(LENGTH))
@@ -214,7 +216,7 @@ def test_a_node_reads_the_tokens_of_its_path(temperature):
             np.testing.assert_array_equal(tokens[:, node], best)
 
 
-@some_slow(("t5", "hydra_tree"))
+@every_pair(("t5", "hydra_tree"))
 def test_the_targets_own_text_is_written(kind, name):
     models, params = setting(kind, DRAFTERS[name])
     baseline = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
@@ -234,7 +236,7 @@ def test_a_narrower_call_gives_the_same_text_and_states(drafter):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=() if n == "hydra_tree" else pytest.mark.slow) for n in DRAFTERS],
+    some_slow(DRAFTERS, "hydra_tree"),
 )
 def test_no_model_is_called_but_the_read_out_is_counted(name):
     drafter = DRAFTERS[name]

@@ -105,17 +105,13 @@ def alone():
     return functools.cache(lambda kind: decode(kind, autoregressive(), prompts()))
 
 
-FAST = [("llama", "speculative")]
-SLOW = [pair for pair in itertools.product(MODELS, STRATEGIES) if pair not in FAST]
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"), [*FAST, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "name"), list(itertools.product(MODELS, STRATEGIES)))
 def test_greedy_lossless_strategies_decode_the_baseline_s_tokens(alone, kind, name):
     assert decode(kind, STRATEGIES[name], prompts()) == alone(kind)
 
 
+@pytest.mark.slow
 def test_without_one_width_the_width_of_calls_changes_tokens(alone):
     """Else the other tests would show nothing."""
     assert decode("llama", autoregressive(), prompts(), width=0) != alone("llama")

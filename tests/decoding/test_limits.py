@@ -103,6 +103,7 @@ def check_prefixes(found: dict[int, list[list[int]]]) -> None:
         assert rows == [row[:limit] for row in longest]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("temperature", "name"), CASES)
 def test_a_shorter_output_is_the_beginning_of_a_longer_one(name, temperature):
     used = dataclasses.replace(STRATEGIES[name], temperature=temperature)

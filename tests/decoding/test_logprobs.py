@@ -86,16 +86,16 @@ def compare(generator: specjax.Generator, prompts: Any, logprobs: Any = softmax_
 
 
 CASES = {
-    "t5 alone": ("t5", {}),
     "t5 chain": ("t5", CHAIN),
+}
+SLOW = {
+    "llama eagle": ("llama", EAGLE | {"length": 3}),
+    "t5 alone": ("t5", {}),
     "t5 block verification": ("t5", CHAIN | NUCLEUS),
     "t5 tree sampled": ("t5", TREE | NUCLEUS),
     "t5 eagle tree": ("t5", EAGLE | {"widths": (2, 2)} | NUCLEUS),
     "llama chain sampled": ("llama", CHAIN | NUCLEUS | {"rule": "lossless"}),
     "llama traversal": ("llama", TREE | NUCLEUS | {"rule": "traversal"}),
-    "llama eagle": ("llama", EAGLE | {"length": 3}),
-}
-SLOW = {
     "llama tree": ("llama", TREE),
     "llama copies": ("llama", COPIES),
     "llama suffix branches": ("llama", {"drafter": "suffix", "length": 3, "branches": 2}),
@@ -132,6 +132,7 @@ def test_results_have_no_logprobs_unless_they_are_requested():
     assert len(jax.tree.leaves(wanted)) == len(jax.tree.leaves(state)) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [CHAIN, TREE], ids=["chain", "tree"])
 def test_processed_logprobs_are_of_the_distribution_that_is_sampled(shape):
     fields = shape | {"temperature": 0.7, "top_k": 4, "top_p": 0.9}
@@ -142,6 +143,7 @@ def test_processed_logprobs_are_of_the_distribution_that_is_sampled(shape):
     assert all(value > -np.inf for row in result.logprobs for value in row)
 
 
+@pytest.mark.slow
 def test_raw_logprobs_are_of_logits_before_the_processors_and_processed_ones_of_those_after():
     """The first token is forced: it has the target's probability, or 1."""
     fields, forced = CHAIN | {"temperature": 1.0}, {"generation": {"forced_bos_token_id": 7}}
@@ -158,11 +160,13 @@ def test_written_tokens_are_certain_in_greedy_decoding():
     assert {value for row in result.logprobs for value in row} == {0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [CHAIN, TREE], ids=["chain", "tree"])
 def test_a_guided_target_has_the_logprobs_of_its_guided_logits(shape):
     compare(make("llama", shape, generation={"guidance_scale": 1.5}), PROMPTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 4])
 def test_texts_of_several_drafters_have_logprobs(rows):
     arms = {"neural": CHAIN, "copies": {"drafter": "prompt_lookup", "length": 2}}
@@ -174,6 +178,7 @@ def test_texts_of_several_drafters_have_logprobs(rows):
     compare(specjax.Generator(target, loaded_models, strategy, **fields), PROMPTS[:rows])
 
 
+@pytest.mark.slow
 def test_a_language_that_the_target_detects_is_not_written():
     target = specjax.load(GOLDEN / "whisper")
     audio = list(np.random.default_rng(0).normal(size=(3, 6, 100)).astype(np.float32))
@@ -183,6 +188,7 @@ def test_a_language_that_the_target_detects_is_not_written():
     compare(made, audio)
 
 
+@pytest.mark.slow
 def test_a_stop_string_ends_texts_and_their_logprobs(pair):
     target, drafter = specjax.load(pair / "target"), specjax.load(pair / "drafter")
     drafting = specjax.speculative(length=3)
@@ -199,6 +205,7 @@ def test_a_stop_string_ends_texts_and_their_logprobs(pair):
         np.testing.assert_allclose(row, other[: len(row)], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 32])
 def test_several_batches_have_the_logprobs_of_one(size):
     """Of 32 slots two are refilled at a time, of 33 rows at least once only one."""

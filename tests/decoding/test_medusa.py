@@ -18,7 +18,8 @@ LIMIT, ROWS = 12, 20_000
 SOURCE = (3, 2, 4, 2)
 
 
-@pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["t5", "llama"])
 def test_a_tree_writes_the_targets_own_text_in_fewer_rounds(kind):
     models = (("target", MODELS[kind]), ("drafter", MODELS[kind]))
     heads = random_heads(2, MODELS[kind].config.d_model, seed=1, scale=0.02)

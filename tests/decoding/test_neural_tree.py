@@ -133,14 +133,15 @@ def sampled(shape: str, settings) -> Strategy:
     return tree(**SHAPES[shape], temperature=temperature, top_k=top_k, top_p=top_p)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "settings"),
     [
-        pytest.param("likeliest", PLAIN, marks=pytest.mark.slow),
-        pytest.param("widths", TRUNCATED, marks=pytest.mark.slow),
+        ("likeliest", PLAIN),
+        ("widths", TRUNCATED),
         ("likeliest", TRUNCATED),
-        pytest.param("parents", PLAIN, marks=pytest.mark.slow),
-        pytest.param("parents", TRUNCATED, marks=pytest.mark.slow),
+        ("parents", PLAIN),
+        ("parents", TRUNCATED),
     ],
 )
 def test_sampling_keeps_the_targets_distribution(shape, settings, rows):

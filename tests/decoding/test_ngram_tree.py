@@ -34,6 +34,7 @@ def test_behind_the_seen_ones_come_the_most_frequent_tokens():
     assert successors(table, jnp.array([[2, 5]]), 4).tolist() == [[[3, 4, 2, 0], [3, 2, 0, 4]]]
 
 
+@pytest.mark.slow
 def test_a_tree_stands_deeper_than_its_likeliest_chain():
     prompts = np.random.default_rng(0).integers(2, V, (64, 3)).tolist()
     models = (("target", MODEL),)

@@ -88,6 +88,7 @@ def p_value(strategy: Strategy, rows: int) -> float:
     return chi_square(counted(texts(decoded(strategy, [SOURCE] * rows, 3))), distribution)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", first_fast(*FIELDS))
 def test_sampling_keeps_the_targets_distribution_however_fast_it_learns(kind, rows):
     assert p_value(made(kind, 3.0, temperature=1.0), rows) > P_VALUE
@@ -111,6 +112,7 @@ def test_a_law_of_other_parameters_than_those_that_drafted_is_seen(rows):
     assert p_value(used, rows) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", first_fast("dflash", "eagle", "total_variation", "break_even", "fitted")
 )
@@ -145,6 +147,7 @@ def _learned(generation):
     return generation.memory.learned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divergence", GRADIENTS)
 def test_gradients_are_those_of_the_divergences(divergence):
     rng = np.random.default_rng(0)
@@ -163,6 +166,7 @@ def test_gradients_are_those_of_the_divergences(divergence):
     np.testing.assert_allclose(jnp.sum(own, axis=0), jax.grad(loss)(jnp.zeros(ids)), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divergence", ACCEPTANCE_AWARE)
 def test_gradients_of_acceptance_are_those_of_a_reduced_vocabulary_in_training(divergence):
     rng = np.random.default_rng(1)
@@ -183,6 +187,7 @@ def test_gradients_of_acceptance_are_those_of_a_reduced_vocabulary_in_training(d
         np.testing.assert_array_equal(own[lacking], 0.0)
 
 
+@pytest.mark.slow
 def test_ids_that_a_drafter_lacks_teach_nothing():
     """The gradient of what is left of the cross-entropy, and none on ids without a logit."""
     target = jnp.array([0.3, 1.0, -0.4, 2.0, 0.1])
@@ -242,6 +247,7 @@ def rebuild_record(
     return bias
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "temperature"), [("neural", 0.0), ("neural", 1.0), ("tv_ce", 1.0)]
 )
@@ -270,6 +276,7 @@ def test_a_rate_of_zero_changes_nothing_and_a_sweep_compiles_nothing():
     assert not np.array_equal(fast.trace.proposed, plain.trace.proposed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divergence", GRADIENTS)
 def test_a_drafter_that_learns_is_accepted_more(divergence):
     """Of a target that prefers the same ids everywhere, which the drafter does not know."""

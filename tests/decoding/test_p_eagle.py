@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from decodes import decoder, drafted, run, texts
 from feature_drafters import IDS, LIMIT, ONE_FAST, PROMPTS, TARGETS, V, read_whole, setting, states
+from slow_cases import some_slow
 
 import specjax
 from specjax.decoding.strategy import Strategy
@@ -81,11 +82,13 @@ class KeepsMasks(PEagle):
         return {**caches, self.model: kept}, {}, {}
 
 
+@pytest.mark.slow
 @ONE
 def test_the_check_sees_masks_that_are_kept(kind):
     assert max(error for _, error in rounds(kind, KeepsMasks(LENGTH))) > 1e-2
 
 
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize("mask_token", [None, 4])
 def test_a_slot_sees_no_later_mask(kind, mask_token):
@@ -108,7 +111,10 @@ def test_a_slot_sees_no_later_mask(kind, mask_token):
         assert not np.allclose(other[:, slot:], whole[:, slot:], atol=1e-3)
 
 
-@pytest.mark.parametrize("fields", [{"length": 3}, {"widths": (2, 2)}, {"nodes": 5, "length": 3}])
+@pytest.mark.parametrize(
+    "fields",
+    some_slow([{"length": 3}, {"widths": (2, 2)}, {"nodes": 5, "length": 3}], {"length": 3}),
+)
 def test_the_targets_own_text_is_written(fields):
     models, params = setting("llama", Model)
     baseline = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
@@ -130,6 +136,7 @@ def test_its_model_is_no_other_drafters(drafter, model, words):
         made.drafter.check(made.env(params))
 
 
+@pytest.mark.slow
 def test_only_ids_of_its_vocabulary_are_drafted():
     made, params, seen = states("llama", Strategy(PEagle(LENGTH), temperature=1.0), Model)
     draft, *_ = drafted(made, params, seen[0])

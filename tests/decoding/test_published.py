@@ -62,6 +62,7 @@ def test_a_tree_of_a_speculators_drafter_writes_the_targets_own_tokens() -> None
     assert decoded(drafter, strategy).tokens == alone()
 
 
+@pytest.mark.slow
 def test_every_draft_of_a_rigged_drafter_stands(tmp_path: Path) -> None:
     """A target that says one token only, and a drafter that reads it from the target's states."""
     token, place = 51, 17

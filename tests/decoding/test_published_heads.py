@@ -47,9 +47,8 @@ def alone():
     return decoded(specjax.autoregressive()).tokens
 
 
-@pytest.mark.parametrize(
-    "strategy", [pytest.param(CHAIN, marks=pytest.mark.slow), TREE], ids=["chain", "tree"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", [CHAIN, TREE], ids=["chain", "tree"])
 def test_the_targets_own_tokens_are_written(strategy) -> None:
     assert decoded(strategy, heads.load(GOLDEN / "medusa")).tokens == alone()
 

@@ -230,10 +230,8 @@ def decode(models: Models, name: str, limit: int = 200) -> list[list[int]]:
     return texts(run(models, weights(models), strategy, PROMPTS, limit))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "tree" else pytest.mark.slow) for name in GREEDY],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GREEDY)
 def test_greedy_tokens_are_those_without_drafts(models: Models, name: str) -> None:
     assert decode(models, name) == decode(models, "none")
 

@@ -174,6 +174,7 @@ def asked(model: Causal, params, cache: Cache, context: Context, lag: int) -> ja
     return feed_last(bound, catch_up(bound, cache, context, lag), context, lag)[0]
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_asked_loses_nothing_of_its_window() -> None:
     """It lags behind while it drafts for another row; then its turn comes.
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from decodes import run, texts
 from scripted import ScriptModel
+from slow_cases import some_slow
 
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.adaptive_length import ACCEPTANCE, BREAK_EVEN
@@ -70,9 +71,7 @@ def test_an_eos_proposed_by_the_drafter_alone_is_corrected():
     assert rounds(out, "drafted")[0] == 2  # nothing is drafted after an EOS
 
 
-@pytest.mark.parametrize(
-    "limit", [pytest.param(n, marks=() if n in (1, 6) else pytest.mark.slow) for n in range(1, 8)]
-)
+@pytest.mark.parametrize("limit", some_slow(range(1, 8), 1, 6))
 def test_the_length_limit_is_exact(limit):
     model = ScriptModel(TARGET)
     out = decode(model, model, Strategy(Neural(3)), limit)
@@ -154,6 +153,7 @@ def test_widths_must_rise_to_the_drafters():
         Strategy(Neural(4), reader=FittedReader((1, 2)))
 
 
+@pytest.mark.slow
 def test_a_row_with_no_budget_decodes_nothing():
     model = ScriptModel(TARGET)
     out = decode(model, model, Strategy(Neural(3)), 1)

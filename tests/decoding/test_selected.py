@@ -110,6 +110,7 @@ def together(temperature):
     return selected(PROMPTS, CHOICES, temperature)
 
 
+@pytest.mark.slow
 def test_every_row_decodes_as_under_the_strategy_of_its_arm(own, together):
     for row, arm in enumerate(CHOICES):
         assert texts(together)[row] == texts(own[arm])[row]
@@ -139,6 +140,7 @@ def test_a_row_alone_has_the_tokens_rounds_and_writers_it_has_in_a_batch(tempera
         assert one.trace.runs["target"] == one.trace.calls["target"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", range(len(ARMS)))
 @pytest.mark.parametrize("rows", [1, 6])
 def test_models_of_arms_that_no_row_chose_do_not_run(arm, rows):
@@ -298,7 +300,8 @@ LENGTH = 3
 SETTINGS = {"plain": (1.0, 0, 1.0), "truncated": (0.7, 4, 0.9)}
 
 
-@pytest.mark.parametrize("settings", ["plain", pytest.param("truncated", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", ["plain", "truncated"])
 def test_sampling_with_arms_side_by_side_keeps_the_target_law(settings, rows):
     settings = SETTINGS[settings]
     models = tuple((name, MODEL) for name in NAMES)

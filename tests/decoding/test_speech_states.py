@@ -127,13 +127,10 @@ STRATEGIES = {
     "dspark": ("dflash", specjax.strategy(drafter="dspark", length=3)),
     "p_eagle": ("p_eagle", specjax.strategy(drafter="p_eagle", length=3)),
 }
-SLOW = ("dflash_chain", "p_eagle")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in STRATEGIES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_the_targets_own_transcripts_are_written(name):
     kind, strategy = STRATEGIES[name]
     assert len(set(map(tuple, transcripts()))) == ROWS
@@ -141,7 +138,8 @@ def test_the_targets_own_transcripts_are_written(name):
     assert tokens == transcripts() and accepted > ROWS * LIMIT / 4
 
 
-@pytest.mark.parametrize("kind", ["eagle", pytest.param("dflash", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["eagle", "dflash"])
 def test_training_lowers_the_loss_and_more_tokens_are_accepted(kind):
     drafter, losses = trained(kind)
     strategy = specjax.strategy(drafter=kind, length=3)
@@ -150,7 +148,8 @@ def test_training_lowers_the_loss_and_more_tokens_are_accepted(kind):
     assert losses[-1] < losses[0] / 2 and after > before + ROWS
 
 
-@pytest.mark.parametrize("sequential", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sequential", [False, True])
 def test_heads_read_the_states_of_a_speech_target(sequential):
     fields = {"drafter": "hydra"} if sequential else {"drafter": "medusa", "model": "target"}
     heads = heads_on_target(3, WIDTH, sequential)
@@ -198,10 +197,8 @@ AUDITED = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "eagle" else pytest.mark.slow) for name in AUDITED],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", AUDITED)
 def test_after_every_round_trusted_slots_are_of_the_targets_states(name):
     """From the first one on: those of the previous text and of the decoder prefix too."""
     seen = list(states(name.removesuffix("_tree"), Strategy(AUDITED[name])))
@@ -222,10 +219,12 @@ class Deaf(Eagle):
         return memory, {**caches, self.model: cache}
 
 
+@pytest.mark.slow
 def test_the_audit_sees_a_prefix_that_was_not_read():
     assert all(wrong for wrong, _ in states("eagle", Strategy(Deaf(3))))
 
 
+@pytest.mark.slow
 def test_long_audio_with_previous_text_is_transcribed_as_without_drafts():
     timed = specjax.in_language(target(), timestamps=True)
     long = [np.concatenate(audio()[:2], axis=1), np.concatenate(audio()[2:], axis=1)]

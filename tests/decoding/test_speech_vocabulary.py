@@ -75,6 +75,7 @@ def audio(seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(6, 100)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_tokens_of_one_text_or_one_time_are_the_same(target, drafter):
     places = shared_tokens(drafter, target).places
     assert places[:TEXT].tolist() == ORDER.tolist()
@@ -141,6 +142,7 @@ def test_a_multilingual_drafter_has_a_longer_prefix_than_an_english_target(targe
     assert first_draft(drafter, target, 3) == [int(np.flatnonzero(places == t)[0]) for t in own]
 
 
+@pytest.mark.slow
 def test_a_prompt_before_the_prefix_is_read_token_by_token(target, drafter):
     ready = in_vocabulary_of(target, drafter)
     rows = [[5, 6, START, 82, 86, 90], [START, 82, 86, 90, 0, 0]]
@@ -168,10 +170,10 @@ def alone_texts(target) -> list[list[int]]:
     return specjax.Generator(target, max_new_tokens=12)(PROMPTS).tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "drafting", [{"drafter": "neural", "length": 3},
-                 pytest.param({"drafter": "neural", "widths": (2, 1)}, marks=pytest.mark.slow)]
-)  # fmt: skip
+    "drafting", [{"drafter": "neural", "length": 3}, {"drafter": "neural", "widths": (2, 1)}]
+)
 def test_the_text_is_the_targets_own(target, drafter, drafting, alone_texts):
     made = specjax.Generator(
         target, {"drafter": drafter}, specjax.strategy(**drafting), max_new_tokens=12
@@ -182,6 +184,7 @@ def test_the_text_is_the_targets_own(target, drafter, drafting, alone_texts):
 # Draft vocabularies
 
 
+@pytest.mark.slow
 def test_a_draft_vocabulary_masks_the_other_tokens_and_changes_no_logit(target):
     model, params = target.model, target.params
     made, weights = restrict_vocabulary(model, params, 20)

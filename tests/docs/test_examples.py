@@ -73,6 +73,7 @@ def test_the_drafter_of_the_tutorial_is_the_one_that_the_contract_tests_decode_w
     assert own.replace("echo", "last_token").replace("Echo", "LastToken") in newcomer
 
 
+@pytest.mark.slow
 def test_the_rule_of_the_tutorial_accepts_as_it_says(own_names, tmp_path, pair):
     config = make_config("docs/tutorials/own_rule.md", tmp_path)
     given = config.strategies.near_half.to_dict()

@@ -55,6 +55,7 @@ def logits(drafter: FeatureDrafter, params: dict, last: jax.Array) -> jax.Array:
     return drafter.module.apply({"params": params}, fused_states, method="compute_draft_logits")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_drafter_as_wide_as_its_target_reads_its_states_as_it_does(name: str) -> None:
     drafter, params, target = begun(name, make_target(name).model.config.d_model)
@@ -65,6 +66,7 @@ def test_a_drafter_as_wide_as_its_target_reads_its_states_as_it_does(name: str) 
     np.testing.assert_allclose(made, (normed @ table)[..., params["ids"]], rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_narrower_one_reads_all_that_so_few_directions_hold(name: str) -> None:
     """No other product of a basis and a matrix is nearer to the target's (Eckart and Young)."""
@@ -79,6 +81,7 @@ def test_a_narrower_one_reads_all_that_so_few_directions_hold(name: str) -> None
     assert not others.any() and head.shape == (width, 5)
 
 
+@pytest.mark.slow
 def test_a_wider_one_begins_as_drawn() -> None:
     drafter, params, _ = begun("t5", 40)
     first = drawn(drafter)
@@ -86,6 +89,7 @@ def test_a_wider_one_begins_as_drawn() -> None:
     np.testing.assert_array_equal(params["head"]["kernel"], first["head"]["kernel"])
 
 
+@pytest.mark.slow
 def test_ids_are_those_that_outputs_have_most_often_and_the_end() -> None:
     _, params, _ = begun("t5", 3)
     assert params["ids"].tolist() == [1, 3, 5, 8, 9]

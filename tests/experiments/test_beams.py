@@ -69,6 +69,7 @@ def test_drafted_searches_give_the_texts_of_the_plain_one(pair, tmp_path, capsys
         assert row["output"] == first["text"]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(pair, tmp_path, monkeypatch):
     """Batches that all had decoded are not decoded again, and the texts are the same."""
     config = make_config(pair, batch_size=1, repeats=2, strategies={"plain": BEAMS})
@@ -135,6 +136,7 @@ def test_the_name_of_greedy_decoding_is_taken(pair):
         beams.check(make_config(pair, strategies={"greedy": BEAMS}))
 
 
+@pytest.mark.slow
 def test_a_stream_joins_to_the_best_text(pair):
     """By rounds of any number; prompts and counts that are of no use are refused at once."""
     target, sizes = specjax.load(pair / "target"), {"max_new_tokens": 12, "bucket": 64}

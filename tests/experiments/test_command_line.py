@@ -193,6 +193,7 @@ def test_only_an_unknown_name_is_refused_with_those_there_are() -> None:
         chosen("short,lang")
 
 
+@pytest.mark.slow
 def test_a_dry_run_shows_only_what_was_chosen(capsys) -> None:
     done = command("--config.only=speculative_3", "--dry_run")
     assert done.returncode == 0, done.stderr

@@ -57,6 +57,7 @@ def compiled_decodes() -> Iterator[list[str]]:
         jax.monitoring.unregister_event_duration_listener(hear)
 
 
+@pytest.mark.slow
 def test_strategies_that_differ_in_numbers_share_a_program_of_each_shape(pair, models):
     job = make_job(pair, models, ALIKE, bucket=64)
     (batch,) = {one.shape: one for one in job.batches()}.values()
@@ -70,6 +71,7 @@ def test_strategies_that_differ_in_numbers_share_a_program_of_each_shape(pair, m
     assert job.compiled["lenient", batch.shape] == job.compiled["more_lenient", batch.shape] > 0
 
 
+@pytest.mark.slow
 def test_few_widths_give_the_tokens_of_every_width_in_fewer_programs(pair, models):
     few, each = (make_job(pair, models, {}, bucket=bucket) for bucket in (0, 1))
     shapes = [{batch.shape for batch in job.batches()} for job in (few, each)]
@@ -83,6 +85,7 @@ def test_few_widths_give_the_tokens_of_every_width_in_fewer_programs(pair, model
         assert entry.compile_seconds > 0
 
 
+@pytest.mark.slow
 def test_compiling_has_a_bar_of_its_own_before_that_of_the_decodes(pair, models, monkeypatch):
     bars = []
 

@@ -224,6 +224,7 @@ def test_a_mixture_of_experts_is_planned_at_full_size() -> None:
     assert active == pytest.approx(3.35e9, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_memory_per_device_follows_the_mesh() -> None:
     """Weights split but for norms and position biases, caches by heads and rows."""
     neural = {"drafter": "neural", "length": 2, "model": "drafter"}
@@ -358,6 +359,7 @@ def test_the_cascades_of_table_2_are_priced_as_the_colon_says(name: str) -> None
         module(name).get_config("seconds")
 
 
+@pytest.mark.slow
 def test_a_search_for_cascades_names_matrices_that_fit() -> None:
     config = get_config("tune_cascade")
     config.base.update(target="t", drafters={"middle": "m", "small": "s"})

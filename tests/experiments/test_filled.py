@@ -96,6 +96,7 @@ def run_both(config: ConfigDict, models: Pair, folder: Path) -> SimpleNamespace:
     return SimpleNamespace(content=content, folder=folder, session=session, static=static)
 
 
+@pytest.mark.slow
 def test_texts_are_those_of_static_batches(all_kinds):
     rows = read_outputs(all_kinds.folder)
     names = list(all_kinds.static)
@@ -117,6 +118,7 @@ def test_texts_are_those_of_static_batches(all_kinds):
     assert not (all_kinds.folder / LOG).exists()
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_static_batches(all_kinds):
     session = all_kinds.session
     for name, entry in all_kinds.content["strategies"].items():

@@ -86,6 +86,7 @@ def test_a_generator_takes_a_number_of_tokens(pair, invariant):
         specjax.Generator(target, strategy=early, invariant=1)
 
 
+@pytest.mark.slow
 def test_a_stream_may_have_the_shape_of_a_batch(pair):
     target = specjax.load(pair / "target", "bfloat16")
     made = specjax.Generator(target, max_new_tokens=8, bucket=64, invariant=3)

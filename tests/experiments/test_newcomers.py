@@ -102,6 +102,7 @@ def test_a_newcomer_is_short(cls):
     assert len(inspect.getsource(cls).splitlines()) <= MOST_LINES
 
 
+@pytest.mark.slow
 def test_newcomers_are_trained_asked_and_scored_by_a_config(newcomers, pair, tmp_path):
     results = train.run(make_config(pair, focus=1.0), tmp_path / "run")
     first, last = results["evaluations"]

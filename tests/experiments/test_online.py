@@ -87,6 +87,7 @@ def without_times(workdir: Path) -> list[dict]:
     return rows
 
 
+@pytest.mark.slow
 def test_a_stream_leaves_figures_texts_a_plot_and_the_drafter(finished, pair):
     config, workdir, content = finished
     assert json.loads((workdir / "results.json").read_text("utf-8")) == json.loads(
@@ -113,6 +114,7 @@ def test_a_stream_leaves_figures_texts_a_plot_and_the_drafter(finished, pair):
     assert [row["output"] for row in rows[:2]] == baseline(texts).texts
 
 
+@pytest.mark.slow
 def test_the_learned_drafter_is_what_the_last_texts_were_drafted_with(finished, pair, near):
     config, workdir, content = finished
     target, learned = specjax.load(pair / "target"), specjax.load(workdir / "model")

@@ -83,6 +83,7 @@ def test_a_plan_of_shapes_alone_says_what_it_leaves_out() -> None:
         describe_pair(config)
 
 
+@pytest.mark.slow
 def test_a_plan_and_a_run_guide_their_target(capsys) -> None:
     """A plan counts both texts' caches, and a cost is that of both calls."""
     llama = str(GOLDEN / "llama")

@@ -50,6 +50,7 @@ def test_sentences_that_are_all_too_long_are_refused(tmp_path) -> None:
         quickstart.train_pair(make_settings(most_tokens=3), grammar.pairs("train", 60), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_first_look_shows_a_text_and_compiles_for_the_comparison(
     pair, capsys, tmp_path
 ) -> None:

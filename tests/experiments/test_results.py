@@ -28,6 +28,7 @@ def size(config: T5Config) -> int:
     return count_numbers(T5(config).init(jax.random.key(0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [{}, {"target": 100.0}])
 def test_an_early_exit_counts_for_the_layers_that_run(named):
     whole = size(CONFIG)

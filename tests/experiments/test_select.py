@@ -87,6 +87,7 @@ def make_rows(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / data.ROWS).read_text("utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_every_query_has_what_each_model_says_alone(made, pair):
     target, drafter = load(pair / "target"), load(pair / "drafter")
     first = take(target.model, target.params, (0,))
@@ -110,6 +111,7 @@ def test_every_query_has_what_each_model_says_alone(made, pair):
         assert row["rouge_l"]["none"] == pytest.approx(sample)
 
 
+@pytest.mark.slow
 def test_the_target_alone_is_scored_by_a_sample_not_by_itself(made):
     assert any(
         row["outputs"]["target"] != row["outputs"]["target_sample"] for row in make_rows(made)
@@ -156,6 +158,7 @@ def test_a_killed_run_goes_on_and_loses_and_doubles_nothing(made, pair, tmp_path
     np.testing.assert_allclose(first.embeddings, second.embeddings, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_measured_decodes_go_on_after_the_last_whole_line(pair, tmp_path):
     target = load(pair / "target")
     generators = {
@@ -316,6 +319,7 @@ def test_policies_see_only_the_arms_that_are_offered_and_are_judged_elsewhere(ti
     assert policy.load(tmp_path / "run" / select.POLICY)[0].reward.kind == "speedup"
 
 
+@pytest.mark.slow
 def test_curves_have_a_row_for_every_size_weight_and_seed(timed, tmp_path):
     config = select_curve_config(data=str(timed), test=str(timed), hidden=4, seeds=2)
     config.update(sizes=(2, 10), align_weights=(0.0, 1.0))

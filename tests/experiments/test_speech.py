@@ -60,6 +60,7 @@ def test_files_of_a_manifest_are_beside_it(folder):
         examples("transcribe", [{"audio": {"bytes": b""}, "text": ""}])
 
 
+@pytest.mark.slow
 def test_a_plan_counts_one_encoder(folder, capsys):
     planned = model_plans(make_config(folder, only="distil_3"))
     printed = capsys.readouterr().out
@@ -82,6 +83,7 @@ def long_config(folder: Path, **windows):
     return config
 
 
+@pytest.mark.slow
 def test_audio_of_any_length_is_transcribed_window_by_window(folder, tmp_path, capsys):
     config = long_config(folder)
     content = transcribe.run(config, tmp_path)

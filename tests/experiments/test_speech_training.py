@@ -71,6 +71,7 @@ def trained(folder, tmp_path_factory):
     return workdir, train.run(make_config(folder), workdir)
 
 
+@pytest.mark.slow
 def test_a_job_trains_a_drafter_that_borrows_the_encoder(folder, trained):
     workdir, results = trained
     target, drafter = specjax.load(folder / "target"), specjax.load(workdir / "model")
@@ -113,6 +114,7 @@ def test_the_outputs_to_learn_are_the_targets_own(folder, trained):
     assert [row["tokens"] for row in rows] == baseline.tokens
 
 
+@pytest.mark.slow
 def test_states_are_those_of_the_encoder_and_computed_once(folder, trained):
     workdir, _ = trained
     target = specjax.load(folder / "target")
@@ -139,6 +141,7 @@ def test_states_that_a_kill_cut_off_are_computed_again(tmp_path):
     assert [row.tolist() for row in rows[1:]] == [[[3.0] * 2] * 3]
 
 
+@pytest.mark.slow
 def test_a_decoder_reads_states_as_its_model_reads_audio(folder):
     target = specjax.load(folder / "target")
     frames = target.extractor("audio", str(folder / "0.wav"))
@@ -218,6 +221,7 @@ def state_drafter(folder, tmp_path_factory):
     return workdir, train.run(config, workdir)
 
 
+@pytest.mark.slow
 def test_a_drafter_on_a_speech_targets_states_learns_its_transcripts(folder, state_drafter):
     workdir, results = state_drafter
     rows = map(json.loads, (workdir / OUTPUTS).read_text("utf-8").splitlines())
@@ -250,6 +254,7 @@ def test_of_a_speech_targets_texts_the_decoder_prefix_is_not_learned(folder):
     assert batch["mask"][0].tolist() == [False] * 3 + [True] * 3 + [False] * 10
 
 
+@pytest.mark.slow
 def test_a_plan_of_long_audio_takes_a_drafter_on_the_targets_states(folder, state_drafter, capsys):
     workdir, _ = state_drafter
     config = read_config("configs/whisper_long.py")

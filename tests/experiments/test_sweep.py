@@ -97,6 +97,7 @@ def _drafters(pair: Path) -> tuple[str, ...]:
     return str(pair / "drafter"), str(pair / "nowhere")
 
 
+@pytest.mark.slow
 def test_calls_are_timed_under_the_sampling_of_their_strategies(swept):
     found = json.loads(next(swept[1].rglob("results.json")).read_text())
     assert {name: set(each) for name, each in found["costs"].items()} == {
@@ -106,6 +107,7 @@ def test_calls_are_timed_under_the_sampling_of_their_strategies(swept):
     assert found["models"]["drafter"]["step_ms"] == sampled > 0
 
 
+@pytest.mark.slow
 def test_an_interrupted_point_runs_again_and_finished_ones_do_not(swept):
     _, _, seen = swept
     assert [row["point"] for row in seen["interrupted"]] == seen["first"][:2]

@@ -12,6 +12,7 @@ import pytest
 from ml_collections import ConfigDict
 from mtp_heads import embed_head
 from safetensors.numpy import load_file
+from slow_cases import some_slow
 from training_configs import ROOT, SHAPES, get_config, small
 
 import specjax
@@ -68,10 +69,6 @@ def test_a_paper_recipe_says_what_was_not_run(name: str) -> None:
     words = (ROOT / "configs" / "training" / f"{name}.py").read_text("utf-8")
     assert f"--config=configs/training/{name}.py --dry_run" in words
     assert "Not run here" in words and "Resources" in words
-
-
-def some_slow(names: tuple[str, ...], *quick: str) -> list:
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 LOSS_ONLY = {
@@ -185,6 +182,7 @@ SURE = {
 """One with a confidence head."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some_slow(tuple(TRAINED), "eagle"))
 def test_a_feature_drafter_is_trained_and_drafts(pair, tmp_path, capfd, name):
     more, changes = TRAINED[name]
@@ -357,6 +355,7 @@ def test_a_confidence_head_is_calibrated_after_training(pair, tmp_path):
     assert drafter.model.config.correction.temperatures == made["temperatures"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes, words",
     [
@@ -371,6 +370,7 @@ def test_a_calibration_that_cannot_be_is_refused(pair, tmp_path, changes, words)
         train.run(config, tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, changes, words",
     [

@@ -419,6 +419,7 @@ def test_another_config_begins_anew(pair, tmp_path, monkeypatch):
     assert other.predictions == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("checks", "chosen", "decoded"), [(1, None, 0), (2, 2, 0), (8, 2, 1)])
 def test_out_of_time_the_best_so_far_is_told(
     checks, chosen, decoded, pair, tmp_path, monkeypatch, capsys
@@ -540,6 +541,7 @@ def test_a_search_runs_to_its_end(pair, tmp_path):
     assert tokens == {tuple(content["search"]["alone"]["tokens"][:3])}  # lossless
 
 
+@pytest.mark.slow
 def test_a_search_by_swi_prices_the_calls_of_every_candidate(pair, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tune, "predict", None)
     config = make_config(pair, {"length": (1, 4)}, objective="swi")

@@ -138,6 +138,7 @@ def distributions(folder: Path, fields: Fields, tensors: Tensors) -> BlockLogits
     return made.replace(logits=jax.nn.softmax(made.logits))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LAYOUTS)
 def test_all_layouts_give_the_same_distributions(kind: str, tmp_path: Path) -> None:
     tensors, made = tensors_of(kind), []
@@ -170,6 +171,7 @@ WRONG = {
 """A wrong reading of each convention, in layouts that say it with other fields."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("convention", WRONG)
 def test_a_wrong_convention_changes_the_distributions(convention: str, tmp_path: Path) -> None:
     for number, (kind, layout, fields) in enumerate(WRONG[convention]):

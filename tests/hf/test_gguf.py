@@ -214,6 +214,7 @@ def made_folder(tmp_path: Path, bos: int = 1) -> Path:
     return tmp_path / "folder"
 
 
+@pytest.mark.slow
 def test_a_file_drafts_for_a_folder_and_is_saved_as_one(tmp_path: Path) -> None:
     folder = made_folder(tmp_path)
     target = specjax.load(folder)
@@ -242,6 +243,7 @@ def test_a_file_is_described_without_its_weights(tmp_path: Path) -> None:
     assert model_source(config, "target") == (str(file), WeightFormat("int8", 32))
 
 
+@pytest.mark.slow
 def test_loading_needs_no_torch(tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "m.gguf", made_folder(tmp_path), tokenizer="llama")
     code = (

@@ -298,6 +298,7 @@ def write_large(folder: Path) -> None:
     save_file(tensors, folder / SINGLE)
 
 
+@pytest.mark.slow
 def test_loading_peaks_below_1_3_times_the_loaded_size(tmp_path: Path) -> None:
     """Bfloat16 on disk, float32 in memory, in a process that has loaded a small model before."""
     write_large(tmp_path / "large")

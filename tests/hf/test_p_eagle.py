@@ -134,6 +134,7 @@ TRAINED = {
 """A drafter as training leaves it, of a shape that the layouts have."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_trained_drafter_is_exported_bit_for_bit(layout: str, tmp_path: Path):
     model, params = drawn(PEagle(PEagleCausalConfig(**TRAINED)), IDS)
@@ -149,6 +150,7 @@ def test_a_trained_drafter_is_exported_bit_for_bit(layout: str, tmp_path: Path):
     assert words["mask_token_id"] == 4
 
 
+@pytest.mark.slow
 def test_a_mask_that_is_no_token_is_kept_by_the_projects_own_layout_only(tmp_path: Path):
     model, params = drawn(PEagle(PEagleCausalConfig(**TRAINED | {"mask_token": None})), IDS)
     huggingface.save(tmp_path / "own", model, params)

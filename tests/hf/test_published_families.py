@@ -91,6 +91,7 @@ def shape(words: dict[str, Any]) -> Any:
     return family.model(config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_published_configuration_has_the_parameters_of_its_model(name: str) -> None:
     """The bias of the logits, which PyTorch counts as a buffer, aside."""

@@ -198,6 +198,7 @@ TO_SPECULATORS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TO_SPECULATORS)
 def test_a_drafter_of_another_layout_is_written_in_this_one(name: str, tmp_path: Path) -> None:
     """And back, where the target's embedding and output layer stay the target's."""

@@ -85,6 +85,7 @@ def test_prompts_are_in_the_language_that_is_told(many: Any) -> None:
     assert first == own.from_pretrained(folder)(TEXT).input_ids
 
 
+@pytest.mark.slow
 def test_texts_begin_with_the_language_that_is_told(many: Any) -> None:
     folder, _, (_, code), _ = many
     adapted = specjax.load(folder, target_language=code)

@@ -107,6 +107,7 @@ def published(name: str, folder: Path) -> tuple[Any, dict[str, Any]]:
     return config, params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_checkpoint_in_a_published_layout_loads(name: str, tmp_path: Path) -> None:
     config, params = published(name, tmp_path)

@@ -125,6 +125,7 @@ def test_a_preempted_tpu_slice_is_created_again(cluster: Cluster) -> None:
     assert cluster.verbs() == [*made, *again, "describe", *start]
 
 
+@pytest.mark.slow
 def test_a_tpu_job_that_fails_too_often_ends_with_its_exit_code(cluster: Cluster) -> None:
     cluster.ends(3, 3)
     done = launch("tpu_vm", *TPU_VM, "--retries=1", *JOB, cluster=cluster)

@@ -166,6 +166,7 @@ def test_heads_on_the_target_are_priced_by_its_read_out():
     assert calls[Call("target", 3, 3)] == (read_out, read_out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["t5", "llama"])
 def test_a_read_out_is_timed_on_states_alone(kind):
     model, params = MODELS[kind], PARAMS[kind]

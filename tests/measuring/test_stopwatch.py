@@ -18,6 +18,7 @@ from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
 
 
+@pytest.mark.slow
 def test_one_prefill_serves_all_loops_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no loop has the encoder in its program."""
     prefill, filled = stopwatch._prefill, []

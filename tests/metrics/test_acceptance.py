@@ -26,6 +26,7 @@ def target() -> LoadedModel:
     return specjax.load(GOLDEN / "llama")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", ["min_p", "epsilon_cutoff"])
 def test_a_cut_that_leaves_the_likeliest_token_is_greedy(cut: str, target: LoadedModel) -> None:
     params = jax.tree.map(lambda x: x * 1.1, target.params)
@@ -38,6 +39,7 @@ def test_a_cut_that_leaves_the_likeliest_token_is_greedy(cut: str, target: Loade
     assert found == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", CUTS)
 def test_every_cut_is_one_of_written_text(cut: str, target: LoadedModel) -> None:
     written = write(target, PROMPTS[:1], **SHORT, temperature=1.0, **{cut: GREEDY_CUTS[cut]})

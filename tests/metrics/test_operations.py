@@ -60,6 +60,7 @@ def cost(compiled) -> dict[str, float]:
     return found[0] if isinstance(found, list) else found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("logits", [1, FED])
 def test_a_compiled_verification_has_the_counted_flops(kind, logits):
@@ -102,6 +103,7 @@ def recomputing() -> float:
     return compiled_flops(SIX, FED, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("exit", "expected"), [(1, 0.134), (2, 0.269)])
 def test_verifying_on_states_spares_the_layers_that_drafted(exit, expected, recomputing):
     """Each of six layers has 2.06M weights that a call uses, the output layer 3.07M."""

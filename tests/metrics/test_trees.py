@@ -35,6 +35,7 @@ def test_nodes_are_counted_that_hang_on_one_that_stood():
     np.testing.assert_allclose(found["rate"], [[0.25, 0.5], [0.0, 1.0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_of_a_decode_all_that_stood_is_counted(temperature):
     size, rows = 6, 200

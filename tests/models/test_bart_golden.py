@@ -20,6 +20,7 @@ from decodes import run, texts
 from golden_models import GOLDEN, Golden, check_ragged_chunks, read_golden, same, teacher_forced
 from jax.sharding import PartitionSpec as P
 from safetensors.numpy import load_file, save_file
+from slow_cases import some_slow
 
 import specjax
 from specjax.decoding.strategy import Strategy, autoregressive
@@ -40,7 +41,7 @@ SHARED, HEAD, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias
 
 def some(*fast: str) -> list:
     """All of the shapes, those that are not named as slow tests."""
-    return [pytest.param(n, marks=() if n in fast else pytest.mark.slow) for n in SHAPES + SLOW]
+    return some_slow(SHAPES + SLOW, *fast)
 
 
 @pytest.fixture(scope="module", params=some(*SHAPES))
@@ -61,6 +62,7 @@ def test_ragged_chunks_over_stale_slots_equal_pytorch(golden: Golden) -> None:
     check_ragged_chunks(golden)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("golden", some("bart", "marian_two"), indirect=True)
 def test_greedy_decoding_continues_as_pytorch(golden: Golden) -> None:
     models, params = (("target", golden.model),), {"target": golden.params}

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from decodes import run, texts
 from safetensors.numpy import load_file
+from slow_cases import some_slow
 
 from specjax.decoding.strategy import Strategy, autoregressive, speculative
 from specjax.drafting.copying import PromptLookup
@@ -35,12 +36,14 @@ SLOW = (
     "recurrent_gemma", "phimoe", "llama4_text", "bloom", "mpt",
     "nemotron_h", "mistral4", "gemma3n_text",
 )  # fmt: skip
-"""Families whose own parts the fast tests see in whole texts alone."""
-FAMILIES = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-ONE_FAST = [
-    "llama",
-    *(pytest.param(n, marks=pytest.mark.slow) for n in FAST + SLOW if n != "llama"),
-]
+"""Families whose own parts the fast tests see in whole texts, if at all."""
+OWN_PARTS = (
+    "qwen3_5_text", "gpt_oss", "deepseek_v3", "gemma4_text", "recurrent_gemma", "nemotron_h",
+    "bloom", "phi", "cohere2", "opt_350m", "llama4_text", "mistral4",
+)  # fmt: skip
+"""Those that share least with others."""
+FAMILIES = some_slow(FAST + SLOW, *FAST)
+ONE_FAST = some_slow(FAST + SLOW, "llama")
 TOLERANCE = 1e-4
 PROMPT, CHUNK = 6, 5
 
@@ -86,13 +89,14 @@ def inside(golden: Golden) -> np.ndarray:
     return np.arange(golden.tokens.shape[1]) < golden.length[:, None]
 
 
-@pytest.mark.parametrize("golden", FAST + SLOW, indirect=True)
+@pytest.mark.parametrize("golden", some_slow(FAST + SLOW, *FAST, *OWN_PARTS), indirect=True)
 def test_teacher_forced_logits_equal_pytorch(golden: Golden) -> None:
     batch = {"inputs": golden.tokens, "length": golden.length}
     made = golden.model.teach(golden.params, batch)[0]
     same(made[inside(golden)], golden.logits[inside(golden)])
 
 
+@pytest.mark.slow
 def test_one_call_per_token_after_a_ragged_prefill_equals_pytorch(golden: Golden) -> None:
     prompt_length = np.array([4, 9], np.int32)
     cache = golden.start(prompt_length)
@@ -104,6 +108,7 @@ def test_one_call_per_token_after_a_ragged_prefill_equals_pytorch(golden: Golden
         same(output.logits[:, 0], np.take_along_axis(golden.logits, at[..., None], axis=1)[:, 0])
 
 
+@pytest.mark.slow
 def test_ragged_chunks_over_stale_slots_equal_pytorch(golden: Golden) -> None:
     """Rows keep different shares of every chunk; what they reject stays behind as stale slots."""
     cache = golden.start(np.array([3, 5], np.int32))
@@ -154,16 +159,14 @@ def greedy_tokens(golden: Golden, strategy: Strategy) -> list[list[int]]:
     return texts(run(models, params, strategy, prompts, golden.greedy.shape[1]))
 
 
+@pytest.mark.slow
 def test_greedy_decoding_continues_as_pytorch(golden: Golden) -> None:
     assert greedy_tokens(golden, autoregressive()) == golden.greedy.tolist()
 
 
 @pytest.mark.parametrize(
     "golden",
-    [
-        pytest.param(name, marks=[] if name == "gemma3_text" else pytest.mark.slow)
-        for name in FAST + SLOW
-    ],
+    some_slow(FAST + SLOW, "gemma3_text"),
     indirect=True,
 )
 def test_drafts_leave_the_tokens_of_pytorch(golden: Golden) -> None:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from exits import MODELS, PARAMS
+from slow_cases import some_slow
 
 from specjax.models.layers import apply
 from specjax.models.vocabularies import SharedVocabulary
@@ -44,7 +45,7 @@ def test_a_decoder_gives_the_state_that_its_head_reads_at_the_last_token():
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(k, marks=() if k in ("t5", "llama") else pytest.mark.slow) for k in MODELS],
+    some_slow(MODELS, "t5", "llama"),
 )
 def test_a_model_with_fewer_ids_gives_the_same(kind):
     length = jnp.array(LENGTHS)

@@ -39,6 +39,7 @@ def own(cache, layer: int) -> np.ndarray:
     return np.stack(cache.data["own"][layer])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rest_on_the_states_of_an_exit_equals_the_whole_model(kind):
     params, cache = PARAMS[kind], started(kind)

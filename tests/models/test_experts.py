@@ -175,6 +175,7 @@ def test_a_token_does_not_depend_on_those_beside_it(drawn, way: Callable) -> Non
     assert np.abs(first[1:] - other[1:]).min() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", [2, TOKENS])
 def test_experts_read_states_scaled_by_sigmoids_of_their_logits(drawn, tokens: int) -> None:
     """In either way. Of logits whose sigmoids are equal the larger one selects."""

@@ -48,6 +48,7 @@ def test_a_product_is_as_close_as_that_of_float32(spread: float) -> None:
     assert (error <= 2.0**-21 * bound).all()  # 64 sums, each rounded to 24 bits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_published_checkpoint_loses_nothing(name: str) -> None:
     whole = published(name)

@@ -40,6 +40,7 @@ def trunk(request):
     return model, jax.jit(model.init)(jax.random.key(0)), batch
 
 
+@pytest.mark.slow
 def test_what_is_read_from_the_states_is_what_is_taught(trunk):
     model, params, batch = trunk
 

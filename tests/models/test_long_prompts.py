@@ -179,10 +179,8 @@ def started(name: str) -> tuple[Cache, Any]:
     return jax.jit(start)(params(name), prompt, length)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=() if n == "sliding" else pytest.mark.slow) for n in DECODERS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DECODERS)
 def test_chunks_leave_what_a_whole_prompt_leaves(name: str) -> None:
     """Also where the last chunk reads some tokens again, and where rows are shorter than one."""
     prompt, length = texts(SIZE), jnp.array(LENGTHS)
@@ -205,16 +203,9 @@ def teach(name: str, params: Any, tokens: jax.Array) -> jax.Array:
     return MODELS[name].teach(params, batch)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
-    [
-        "sliding",
-        *(
-            pytest.param(n, marks=pytest.mark.slow)
-            for n in ("learned", "capped", "unlike", "sloped", "chunked", "shared", "t5")
-        ),
-        *GEMMAS,
-    ],
+    "name", ["sliding", "learned", "capped", "unlike", "sloped", "chunked", "shared", "t5", *GEMMAS]
 )
 def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
     """Rows are at different places; several calls of one and of more tokens, over stale slots.
@@ -234,16 +225,9 @@ def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
         cache = cache.replace(length=cache.length - (fed > 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
-    [
-        "sliding",
-        *(
-            pytest.param(n, marks=pytest.mark.slow)
-            for n in ("unlike", "sloped", "chunked", "shared", "t5")
-        ),
-        *GEMMAS,
-    ],
+    "name", ["sliding", "unlike", "sloped", "chunked", "shared", "t5", *GEMMAS]
 )
 def test_a_tree_over_a_long_cache_gives_the_logits_of_its_paths(name: str) -> None:
     """Two children of one token: each as if the other were not there."""
@@ -282,15 +266,10 @@ def test_the_encoder_in_blocks_gives_its_whole_states(name: str) -> None:
     close(inside(cache.data["cross"], 2), inside(data["cross"], 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "remat"),
-    [
-        ("grouped", True),
-        pytest.param("t5", False, marks=pytest.mark.slow),
-        pytest.param("longt5", True, marks=pytest.mark.slow),
-        pytest.param("t5gemma", True, marks=pytest.mark.slow),
-        pytest.param("t5gemma2", True, marks=pytest.mark.slow),
-    ],
+    [("grouped", True), ("t5", False), ("longt5", True), ("t5gemma", True), ("t5gemma2", True)],
 )
 def test_gradients_in_blocks_are_those_of_whole_texts(name: str, remat: bool) -> None:
     model = MODELS[name]
@@ -351,15 +330,16 @@ def largest(jaxpr: Any) -> int:
     return max(math.prod(getattr(each.aval, "shape", ())) for each in variables(jaxpr))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "name"),
     [
         (CALLS["start"], "grouped"),
-        pytest.param(CALLS["start"], "t5", marks=pytest.mark.slow),
-        pytest.param(CALLS["teach"], "grouped", marks=pytest.mark.slow),
-        pytest.param(CALLS["teach"], "t5", marks=pytest.mark.slow),
+        (CALLS["start"], "t5"),
+        (CALLS["teach"], "grouped"),
+        (CALLS["teach"], "t5"),
         (gradient, "grouped"),
-        pytest.param(gradient, "t5", marks=pytest.mark.slow),
+        (gradient, "t5"),
     ],
     ids=["start", "encoder", "teach", "teach_t5", "gradient", "gradient_t5"],
 )
@@ -414,6 +394,7 @@ def loops(jaxpr: Any) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_sinks_take_their_share_of_the_weights_in_every_part() -> None:
     """As a key of its own of each head, which has no value."""
     keys = jax.random.split(jax.random.key(5), 3)

@@ -36,6 +36,7 @@ def generator(target: LoadedModel, *drafting: object) -> specjax.Generator:
     return specjax.Generator(target, *drafting, max_new_tokens=NEW_TOKENS)
 
 
+@pytest.mark.slow
 def test_patches_are_those_of_transformers_without_the_empty_ones(target):
     for image, expected in zip(IMAGES, EXPECTED["patches"], strict=True):
         found = target.extractor("image", image)

@@ -296,6 +296,7 @@ def test_qwix_reads_them_as_they_are():
     assert not any(shrinks((name, "kernel"), (4, 4)) for name in ("project_in", "project_out"))
 
 
+@pytest.mark.slow
 def test_a_quantized_opt_350m_keeps_its_projections_and_writes_its_own_tokens():
     wide = specjax.load(Path(__file__).parents[1] / "golden" / "opt_350m")
     made = specjax.quantize(wide, "int8")

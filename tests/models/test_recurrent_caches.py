@@ -78,6 +78,7 @@ def test_a_ring_holds_what_is_written_ahead_and_what_a_convolution_reads(model: 
     assert rings[0].base.tolist() == [max(length - AHEAD, 0) for length in LENGTHS]
 
 
+@pytest.mark.slow
 def test_rejected_tokens_leave_no_trace_in_states(model: Causal) -> None:
     """Rows are at different places and go round their rings; plain caches keep every token."""
     (ring, _), (plain, _) = started(model, AHEAD), started(model, None)

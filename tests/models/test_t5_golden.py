@@ -36,6 +36,7 @@ def test_teacher_forced_logits_equal_pytorch(golden: Golden) -> None:
     same(teacher_forced(golden, golden.source), golden.logits)
 
 
+@pytest.mark.slow
 @some("t5_v1_1", "umt5")
 def test_one_call_over_all_tokens_equals_pytorch(golden: Golden) -> None:
     output, cache = golden.extend(golden.params, golden.target, golden.start())

@@ -44,7 +44,8 @@ def params() -> Any:
     )
 
 
-@pytest.mark.parametrize("name", ["t5gemma", pytest.param("t5gemma2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["t5gemma", "t5gemma2"])
 def test_speculation_on_rings_continues_as_pytorch(name: str) -> None:
     checkpoint = load(GOLDEN / name)
     expected = load_file(GOLDEN / name / "expected.safetensors")

@@ -91,6 +91,7 @@ def decoded(target: LoadedModel, drafter: LoadedModel | None = None) -> Any:
     return generator.run(batch, generator.keys(batch, 0))
 
 
+@pytest.mark.slow
 def test_a_language_is_detected_as_by_generate(target: LoadedModel) -> None:
     out = decoded(target)
     heads = np.asarray(out.tokens)[:, :4]
@@ -100,6 +101,7 @@ def test_a_language_is_detected_as_by_generate(target: LoadedModel) -> None:
     assert texts(out) == ended(EXPECTED["detected"], target.model.info.eos[0])
 
 
+@pytest.mark.slow
 def test_a_translation_from_a_language_that_is_told_equals_that_of_generate(
     target: LoadedModel, drafter: LoadedModel
 ) -> None:

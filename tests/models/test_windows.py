@@ -78,6 +78,7 @@ def walk(ring: Cache, plain: Cache, rounds: int, model: Causal = MODEL) -> None:
         ring, plain = ring.replace(length=length), plain.replace(length=length)
 
 
+@pytest.mark.slow
 def test_a_layer_with_a_window_holds_the_window_and_what_is_written_ahead() -> None:
     slots = [own[0].shape[2] for own in started(AHEAD)[0].data["own"]]
     assert slots == [WINDOW + AHEAD, CAPACITY, 3 + AHEAD]
@@ -126,10 +127,8 @@ def test_a_token_attends_to_the_earlier_ones_of_its_chunk(slots: list[int]) -> N
         )
 
 
-@pytest.mark.parametrize(
-    ("chunk", "size"),
-    [(4, 13), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((4, 15), (8, 16)))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("chunk", "size"), [(4, 13), (4, 15), (8, 16)])
 @BOTH
 def test_chunks_of_prompts_fill_a_ring_with_its_rows_own_tokens(
     model: Causal, chunk: int, size: int
@@ -150,6 +149,7 @@ def test_what_a_ring_holds_follows_from_what_was_fed() -> None:
     np.testing.assert_array_equal(found, [[NEVER] * 4, [0, 1, 2, NEVER], [8, 9, 6, 7]])
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_tree_on_a_ring_is_kept_as_on_a_plain_cache(model: Causal) -> None:
     """Three times: two children of a node and a child of one of them; the longer path stays."""
@@ -170,6 +170,7 @@ def test_a_tree_on_a_ring_is_kept_as_on_a_plain_cache(model: Causal) -> None:
     close(extend(params(), texts(5), ring)[0].logits, extend(params(), texts(5), plain)[0].logits)
 
 
+@pytest.mark.slow
 def test_layers_that_run_one_by_one_share_the_rings_pointer() -> None:
     """As early exits and confident adaptive language modeling call them."""
     ring, plain = started(AHEAD)[0], started(None)[0]

@@ -99,6 +99,7 @@ def test_a_line_says_what_does_not_divide() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_does_not_divide_or_pads_it(capsys) -> None:
     """Flan-T5-small has six heads."""
     config = decode_config(

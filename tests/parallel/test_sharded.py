@@ -189,6 +189,7 @@ def check_shares(one: dict[str, Any], shares: dict[str, dict[str, float]]) -> No
     assert set(shares["tokens"].values()) == {1 / data}
 
 
+@pytest.mark.slow
 def test_the_same_tokens_on_eight_devices_as_on_one(tmp_path: Path) -> None:
     check(on_eight_devices(tmp_path, FEW), FEW)
 

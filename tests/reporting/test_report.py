@@ -216,6 +216,7 @@ def pareto():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "draw"), figures(), ids=lambda x: x if isinstance(x, str) else "")
 def test_no_words_of_a_plot_touch_or_leave_it(name, draw, monkeypatch):
     drawn = []

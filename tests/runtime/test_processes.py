@@ -13,10 +13,11 @@ import specjax
 from specjax.runtime import processes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        pytest.param({}, "--distributed finds no other processes", marks=pytest.mark.slow),
+        ({}, "--distributed finds no other processes"),
         ({"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1", "JAX_NUM_PROCESSES": "two"}, "'two'"),
     ],
 )

@@ -90,6 +90,7 @@ def test_the_exact_gradient_is_what_reinforce_gives_on_average(baseline):
     assert np.all(np.abs(drawn.mean(axis=0) - exact) <= 5 * error + 1e-6)
 
 
+@pytest.mark.slow
 def test_a_baseline_lowers_the_variance_where_all_rewards_are_large():
     scores, rewards = jnp.zeros((8, 3)), 10 + jnp.asarray(np.tile(REWARDS[:1], (8, 1)))
     one = jax.grad(
@@ -100,6 +101,7 @@ def test_a_baseline_lowers_the_variance_where_all_rewards_are_large():
     assert spread[True] < 0.2 * spread[False]
 
 
+@pytest.mark.slow
 def test_one_epoch_sees_every_query_once_however_the_last_batch_is_filled(toy):
     """70 queries in batches of 64: the gradient of the second is of six queries alone."""
     embeddings, rewards = toy[0][:70], toy[1][:70]

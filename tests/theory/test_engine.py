@@ -75,9 +75,8 @@ def z_score(values: np.ndarray, expected: float) -> float:
     return abs(values.mean() - expected) / (values.std(ddof=1) / np.sqrt(values.size))
 
 
-@pytest.mark.parametrize(
-    "alpha", [0.6, *(pytest.param(alpha, marks=pytest.mark.slow) for alpha in (0.2, 0.9))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [0.6, 0.2, 0.9])
 def test_constant_overlap_gives_the_tokens_of_equation_1(alpha):
     drafter = laws((alpha,) * LENGTH)
     np.testing.assert_allclose(overlap(TARGET, drafter), alpha)
@@ -92,6 +91,7 @@ def test_constant_overlap_gives_the_tokens_of_equation_1(alpha):
     assert measured == pytest.approx(alpha, abs=1e-5)  # float32 sums of up to 25 laws
 
 
+@pytest.mark.slow
 def test_overlap_that_differs_by_position_gives_running_products():
     alphas = (0.9, 0.2, 0.9, 0.9)
     committed = np.asarray(traced(laws(alphas)).committed)[:, 0]
@@ -99,6 +99,7 @@ def test_overlap_that_differs_by_position_gives_running_products():
     assert z_score(committed, expected_tokens(np.mean(alphas), LENGTH)) > Z
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drafter, tokens", [((0.0, 0.0, 1.0), 1), (TARGET, LENGTH + 1)])
 def test_certain_rejection_and_acceptance(drafter, tokens):
     assert tokens == pytest.approx(expected_tokens(overlap(TARGET, drafter), LENGTH))

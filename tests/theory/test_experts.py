@@ -46,6 +46,7 @@ def count_distinct(chosen: np.ndarray) -> np.ndarray:
     return 1 + (np.diff(ranked, axis=-1) > 0).sum(-1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "least"), [(200.0, 0.95), (50.0, 0.8)])
 def test_a_random_model_touches_nearly_as_many_experts_as_predicted(
     scale: float, least: float

@@ -196,6 +196,7 @@ def make_runs() -> list:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "changes"), make_runs())
 def test_a_feature_drafter_learns_by_it(kind, changes):
     cls = OBJECTIVES[kind].cls
@@ -237,6 +238,7 @@ class GivenSteps(DFlashObjective):
         return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ACCEPTANCE_AWARE)
 def test_prefix_weights_are_those_of_each_draft_until_its_text_ends(name):
     objective = GivenSteps(divergence=name, weighting="prefix")

@@ -59,6 +59,7 @@ def read_batch(kind: str, batch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ONE_FAST)
 def test_the_steps_are_those_of_drafts_behind_each_token(kind):
     (model, params), batch = fitted(kind), make_batch(kind)

@@ -101,6 +101,7 @@ def direct_loss(kind: str) -> tuple[float, int]:
     return total, count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "trained"), [("t5", True), ("llama", False)])
 def test_the_loss_is_each_heads_cross_entropy_at_its_own_offset(kind, trained):
     trunk, made = trunk_params(kind), objective(trained)
@@ -113,6 +114,7 @@ def test_the_loss_is_each_heads_cross_entropy_at_its_own_offset(kind, trained):
     np.testing.assert_allclose(total, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_padding_contributes_nothing_and_micro_batches_add_up_with_a_trained_trunk():
     whole = loss_and_gradient("llama", True, make_batch("llama"))
     for other in (

@@ -47,6 +47,7 @@ def make_steps(kind: str):
     return batch, np.asarray(anchors), steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ONE_FAST)
 def test_a_place_learns_the_targets_law_of_its_token(kind):
     batch, anchors, steps = make_steps(kind)
@@ -104,6 +105,7 @@ def test_a_rows_blocks_are_those_of_the_step_wherever_the_row_stands():
     assert any(not np.array_equal(drawn(ROWS, step), first) for step in (1, 2))
 
 
+@pytest.mark.slow
 def test_a_training_step_draws_its_blocks_and_learns_from_them():
     (_, (_, model)), params = setting("t5", DFlash)
     setup = Setup(model, DFlashObjective(anchors=1), Optimizer(30, 2e-2))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from feature_drafters import without_encoder
+from slow_cases import some_slow
 
 from specjax.contracts.registry import OBJECTIVES
 from specjax.data.pipeline import pad_batch
@@ -46,8 +47,7 @@ FAST = {  # one divergence of each, all of them between them: each pair compiles
 
 
 def make_pairs(kinds) -> list:
-    pairs = itertools.product(kinds, FROM_TARGET)
-    return [pytest.param(*p, marks=() if p in FAST else pytest.mark.slow) for p in pairs]
+    return some_slow(itertools.product(kinds, FROM_TARGET), *FAST)
 
 
 every = pytest.mark.parametrize(("kind", "divergence"), make_pairs(MADE))
@@ -191,6 +191,7 @@ def make_weights(kind: str) -> list[float]:
     return [OBJECTIVES[kind].cls().decay ** head for head in range(STEPS)]
 
 
+@pytest.mark.slow
 @every
 def test_the_loss_has_a_gradient_that_is_a_number(kind, divergence):
     start = drafter(kind)
@@ -222,6 +223,7 @@ def test_the_loss_is_the_weighted_mean_of_its_steps(kind, divergence):
     np.testing.assert_allclose(total, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 @every
 def test_a_drafter_that_is_the_target_loses_only_what_cannot_be_drafted(kind, divergence):
     of_target = constant_target()

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from feature_drafters import on_t5, without_encoder
+from slow_cases import some_slow
 
 from specjax.contracts.fields import build
 from specjax.contracts.registry import OBJECTIVES
@@ -41,9 +42,7 @@ ROWS = [([a, b, 1], [b, a, b, 1][: 2 + a % 3]) for a in range(2, 6) for b in ran
 ACCUMULATED = 4
 
 each = pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
-every = pytest.mark.parametrize("name", OBJECTIVES)
-LIKE_OTHERS = {"assistant", "blockwise", "distillation", "eagle", "hydra"}
-"""Objectives whose sums over positions are those of one that is not here; a newcomer's is fast."""
+every = pytest.mark.parametrize("name", some_slow(OBJECTIVES, "eagle", "medusa"))
 
 
 def make_batch(kind: str, bucket: int = 4):
@@ -93,18 +92,12 @@ def test_the_loss_is_finite_and_has_a_gradient(name, kind):
     assert any(np.any(leaf) for leaf in leaves)
 
 
+@pytest.mark.slow
 @each
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow if n in LIKE_OTHERS else ()) for n in OBJECTIVES],
-)
+@pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize(
     "change",
-    [
-        {"bucket": 16, "accumulate": ACCUMULATED},
-        pytest.param({"bucket": 16}, marks=pytest.mark.slow),
-        pytest.param({"accumulate": ACCUMULATED}, marks=pytest.mark.slow),
-    ],
+    [{"bucket": 16, "accumulate": ACCUMULATED}, {"bucket": 16}, {"accumulate": ACCUMULATED}],
 )
 def test_padding_adds_nothing_and_micro_batches_add_up(name, kind, change):
     counts = {int(part.sum()) for part in np.split(make_batch(kind)["mask"], ACCUMULATED)}

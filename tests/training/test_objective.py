@@ -109,7 +109,8 @@ def make_params(model, seed: int = 0):
     return model.init(jax.random.key(seed))
 
 
-@pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["t5", "llama"])
 def test_the_early_exit_loss_is_the_mean_of_the_losses_after_each_layer(kind):
     model, batch = MODELS[kind], make_batch(MODELS[kind])
     params = make_params(model)

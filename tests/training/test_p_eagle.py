@@ -34,6 +34,7 @@ def make_frozen(kind: str):
     return {TEACHER: target, TRUNK: FrozenModel(params["drafter"], model)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bucket", [4, 16])
 def test_a_slot_keeps_its_share_of_the_output_and_only_what_the_slot_before_keeps(bucket):
     objective = PEagleObjective(slots=5, kept=0.7, least_kept=0.3)
@@ -52,6 +53,7 @@ def test_a_slot_keeps_its_share_of_the_output_and_only_what_the_slot_before_keep
     assert not np.array_equal(others[1], anchors[1])
 
 
+@pytest.mark.slow
 def test_a_slot_sees_the_text_up_to_its_anchor_and_its_own_rollout():
     text, anchors = 5, [[3, 1, 0], [3, 1], [3]]
     anchor = np.array([*range(text), *sum(anchors, [])])
@@ -68,6 +70,7 @@ def test_a_slot_sees_the_text_up_to_its_anchor_and_its_own_rollout():
         np.testing.assert_array_equal(bias.tile(4, 3, 2, 6), whole[:, :, 4:7, 2:8])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ONE_FAST)
 def test_what_is_dropped_changes_no_slot_that_is_kept(kind):
     (_, (_, model)), params = setting(kind, PEagle)
@@ -84,6 +87,7 @@ def test_what_is_dropped_changes_no_slot_that_is_kept(kind):
         np.testing.assert_allclose(few[slot], kept, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_slot_learns_the_targets_distribution_of_its_token():
     batch, frozen = make_batch("t5"), make_frozen("t5")
     (_, (_, model)), params = setting("t5", PEagle)
@@ -109,6 +113,7 @@ RUNS = [pytest.param("t5", CHANGES[0]), pytest.param("llama", CHANGES[-1])]
 RUNS += [pytest.param("t5", one, marks=pytest.mark.slow) for one in CHANGES[1:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "changes"), RUNS)
 def test_training_lowers_the_loss_and_raises_acceptance(kind, changes):
     (_, (_, model)), params = setting(kind, PEagle)

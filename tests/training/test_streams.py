@@ -125,6 +125,7 @@ def test_a_continuation_is_what_follows_the_prompt_in_the_whole_text():
     assert made.prompts(["abcd"])[0].tolist() == [ord(c) for c in "bcd"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [MODEL, CAUSAL], ids=["encoder-decoder", "decoder-only"])
 def test_own_sequences_are_what_the_model_samples(model):
     params = model.init(jax.random.key(0))

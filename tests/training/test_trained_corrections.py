@@ -19,7 +19,6 @@ from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup, evaluate_batch, train_step
 
 OUTPUTS = [[2, 3, 5, 7, 1], [4, 1], [9, 9, 8, 2, 3, 4, 5, 11, 1], [6, 5, 1]]
-SLOW = ("gated", "rnn")
 
 
 def made(kind: str, **fields):
@@ -34,9 +33,8 @@ def made(kind: str, **fields):
     return setup, own, frozen, pad_batch(rows, 4, TARGETS["t5"].info.start_token, 0)
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=pytest.mark.slow if k in SLOW else ()) for k in CORRECTIONS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CORRECTIONS)
 def test_a_correction_is_trained(kind):
     setup, own, frozen, batch = made(kind, divergence="lk_lambda")
     before, _ = evaluate_batch(setup, own, frozen, batch)
@@ -52,6 +50,7 @@ def test_a_correction_is_trained(kind):
     assert all(jax.tree.leaves(changed))
 
 
+@pytest.mark.slow
 def test_confidence_learns_the_overlap_and_nothing_else_learns_from_it():
     setup, own, frozen, batch = made("markov")
     objective, model = setup.objective, setup.model
@@ -84,6 +83,7 @@ def test_temperatures_calibrate_a_head_that_is_too_sure():
     assert np.mean(after) < 0.7 * np.mean(before) and max(temperatures) > 1
 
 
+@pytest.mark.slow
 def test_the_base_is_added_by_its_weight():
     _, own, frozen, batch = made("gru")
     totals = {}

@@ -63,18 +63,14 @@ def test_an_epoch_holds_every_batch_once():
     assert len(rows) == len(set(rows)) == len(PAIRS) // 16 * 16
 
 
+@pytest.mark.slow
 def test_training_learns_a_small_task():
     before = loss(MODEL.init(jax.random.key(0)))
     assert loss(fit(run(150))) < 0.6 * before
 
 
-@pytest.mark.parametrize(
-    ("name", "decay"),
-    [
-        pytest.param(*pair, marks=() if pair[0] == "adafactor" else pytest.mark.slow)
-        for pair in zip(NAMES, DECAYS, strict=True)
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "decay"), [*zip(NAMES, DECAYS, strict=True)])
 def test_every_optimizer_and_schedule_lowers_the_loss(name, decay):
     """In pairs: an optimizer knows of its schedule only the rate of a step."""
     setup = Setup(MODEL, CrossEntropy(), Optimizer(20, 1e-2, name, warmup=2, decay=decay))
@@ -97,6 +93,7 @@ def test_an_unknown_optimizer_field_is_named(field):
         Optimizer(1, 1e-3, **{field: "x"})
 
 
+@pytest.mark.slow
 def test_a_run_that_is_no_number_stops_with_a_clear_message():
     broken = jax.tree.map(lambda x: x * jnp.nan, MODEL.init(jax.random.key(0)))
     setup = run(2).setup
@@ -112,6 +109,7 @@ def test_a_loss_that_grows_out_of_hand_stops_the_run():
         watch.look(9, 7.1)
 
 
+@pytest.mark.slow
 def test_a_diverging_run_keeps_its_last_good_checkpoint(tmp_path):
     """Learns for 16 steps; then the data turn into nonsense that no model can hold."""
 

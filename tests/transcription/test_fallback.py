@@ -42,6 +42,7 @@ def test_repetition_and_guesses_fall_back_and_guesses_of_silence_are_skipped() -
     assert Fallback((0.0,)).decide(repeated, 50_000, -9.0, 0.9) == (False, False)
 
 
+@pytest.mark.slow
 def test_only_windows_that_fall_back_are_decoded_again(target, monkeypatch) -> None:
     """At the temperatures in turn, and the last one is kept whatever it is."""
     tried, decode = [], module._Reading._decode_windows
@@ -79,6 +80,7 @@ def test_previous_text_is_cut_to_half_of_the_positions(target) -> None:
     assert tokens[0, :3].tolist() == [88, 4, 5] and length.tolist() == [3]
 
 
+@pytest.mark.slow
 def test_drafts_change_nothing_of_conditioned_windows(target) -> None:
     audio, settings = [features(3.2), features(2.1)], {"condition_on_prev_tokens": True}
     baseline = specjax.Generator(target, max_new_tokens=10)

@@ -92,6 +92,7 @@ def test_windows_that_sound_alike_draw_for_themselves(target: LoadedModel) -> No
     assert len({tuple(segment.tokens) for segment in found.segments[0]}) > 4
 
 
+@pytest.mark.slow
 def test_without_times_audio_of_one_window_is_one_segment() -> None:
     generator = specjax.Generator(specjax.in_language(load(FOLDER), "fr"), max_new_tokens=16)
     (audio,) = features(1.0)

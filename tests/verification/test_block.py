@@ -184,6 +184,7 @@ def test_the_drawn_verdicts_are_as_often_as_the_chances_say():
     np.testing.assert_allclose(counted, expected, atol=0.006)  # five standard errors
 
 
+@pytest.mark.slow
 def test_certain_tokens_stand_as_often_as_one_by_one():
     """The longest part of a certain draft stands with the product of the target's chances."""
     case, rows = CASES["near"], 100_000

@@ -106,6 +106,7 @@ def test_rules_of_one_position_are_those_of_double_precision_in_a_large_vocabula
             assert np.abs(difference).sum() / 2 < 1e-5, name
 
 
+@pytest.mark.slow
 def test_certain_drafts_leave_the_targets_distribution(judged):
     for q, p in pairs():
         tokens = jnp.full((len(q), 1), int(q.argmax()))
@@ -125,6 +126,7 @@ def lenient_distribution(q: np.ndarray, p: np.ndarray, lenience: float) -> np.nd
     return np.minimum(q, p / lenience) + np.maximum(q - p / lenience, 0.0).sum() * spread
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lenience", [0.5, 0.01])
 def test_lenience_writes_the_distribution_of_its_formula(judged, lenience):
     for q, p in pairs():
@@ -149,6 +151,7 @@ def test_a_nested_review_lets_through_what_it_says(lenience):
     np.testing.assert_allclose(found[2], 1e-9 if lenience == 1.0 else 0.0, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defer", DEFERRALS)
 def test_speculative_cascades_write_their_mixture(judged, defer):
     rule, margin = SpeculativeCascade("margin", defer), 0.2
@@ -250,6 +253,7 @@ def difference_of_sums(probs: jax.Array, drawn: jax.Array) -> jax.Array:
     return jnp.sum(probs, axis=-1, keepdims=True) - jnp.cumsum(own, axis=-1) + own
 
 
+@pytest.mark.slow
 def test_a_mass_that_is_a_difference_of_sums_is_caught(walked, monkeypatch):
     monkeypatch.setattr(distribution, "compute_remaining_mass", difference_of_sums)
     assert worst_tree(walked, 2) > 1e-3

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from slow_cases import some_slow
 
 from specjax.contracts.context import Options
 from specjax.contracts.distribution import Categorical
@@ -42,6 +43,7 @@ def typical(**fields):
     return strategy(drafter="neural", length=1, rule="typical", temperature=1.0, **fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 10.0), (0.4, 10.0), (1.0, 0.9)])
 def test_typical_acceptance_writes_what_is_drafted_and_likely_else_a_draw_from_p(epsilon, delta):
     entropy = -np.sum(P * np.log(P))
@@ -95,7 +97,7 @@ def expected_mixture(defer: str, margin: float, q=Q, p=P) -> np.ndarray:
 
 
 @pytest.mark.parametrize("defer", DEFERRALS)
-@pytest.mark.parametrize("margin", [0.02, 0.3, 0.7])
+@pytest.mark.parametrize("margin", some_slow([0.02, 0.3, 0.7], 0.3))
 def test_a_cascade_writes_the_mixture_of_its_deferral(defer, margin):
     made = first_token(SpeculativeCascade(defer=defer), {"margin": margin})
     np.testing.assert_allclose(made, expected_mixture(defer, margin), atol=ATOL)
@@ -112,12 +114,14 @@ def test_the_margins_of_the_test_above_decide_differently():
     assert [kept["opt", margin] for margin in (0.02, 0.3, 0.7)] == [False, True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defer", DEFERRALS[:3])
 def test_equal_distributions_stay_as_they_are(defer):
     made = first_token(SpeculativeCascade(defer=defer), {"margin": 0.3}, q=P)
     np.testing.assert_allclose(made, P, atol=ATOL)
 
 
+@pytest.mark.slow
 def test_a_certain_token_that_is_good_enough_always_stands():
     rule = SpeculativeCascade(defer="token")
     made = first_token(rule, {"margin": 0.5}, certain=1)

@@ -78,6 +78,7 @@ def test_emitted_law_under_lenience_is_the_formula(lenience, stochastic):
     np.testing.assert_allclose(distribution, lenient_distribution(q, lenience), atol=0.009)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lenience", [0.7, 0.4, 0.1])
 def test_lenient_law_is_bounded_by_p_over_l_and_its_distance_is_alpha_l_minus_beta(lenience):
     distribution = one_token_distribution(lenience, True)
@@ -171,6 +172,7 @@ def test_lenience_relative_to_the_proposer_needs_its_score():
     assert not is_near_proposer(unscored, logits[:, :-1], jnp.float32(0.01)).any()
 
 
+@pytest.mark.slow
 def test_drafts_without_a_score_are_sampled_without_lenience():
     logits = jax.random.normal(jax.random.key(0), (500, 3, 6))
     tokens = jax.random.randint(jax.random.key(1), (500, 2), 0, 6)

@@ -300,6 +300,7 @@ def test_where_a_child_takes_all_nothing_is_left_for_its_siblings():
     np.testing.assert_allclose(chances[0], [1.0, 0.0, 0.3, 0.0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_verdicts_are_as_often_as_the_chances_say():
     draft, chance, parents = case("pairs without replacement")
     rows = 30_000

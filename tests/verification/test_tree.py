@@ -129,6 +129,7 @@ def test_draws_without_replacement_stand_most_often():
     assert stood["without replacement"] > stood["independent"] > np.minimum(P, Q).sum()
 
 
+@pytest.mark.slow
 def test_draws_in_order_are_draws_without_replacement():
     count = 40_000
     keys = jax.random.split(jax.random.key(0), (count, 1))
@@ -139,6 +140,7 @@ def test_draws_in_order_are_draws_without_replacement():
     np.testing.assert_allclose(found.ravel(), chance, atol=0.008)  # four standard errors
 
 
+@pytest.mark.slow
 def test_what_cannot_be_drawn_never_stands():
     """Of two children one token is all that q has."""
     q = np.eye(V, dtype=np.float32)[2]

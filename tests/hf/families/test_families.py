@@ -109,11 +109,12 @@ def test_a_parallel_drafter_reads_layers_at_equal_distances() -> None:
     assert dflash.layers_read(6) == layers_read(6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, own",
     [
         ("t5", {"d_model": 12, "relative_attention_max_distance": 128}),
-        pytest.param("llama", {"hidden_size": 12, "use_qk_norm": True}, marks=pytest.mark.slow),
+        ("llama", {"hidden_size": 12, "use_qk_norm": True}),
     ],
 )
 def test_a_parallel_drafter_is_saved_and_loaded(kind, own, tmp_path) -> None:

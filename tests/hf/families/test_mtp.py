@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 from mtp_heads import LAYOUTS, change_config, embed_head, write_pair
+from slow_cases import some_slow
 
 import specjax
 from specjax.hf.descriptions import describe
@@ -67,6 +68,7 @@ def tokens_of(
     return generator(PROMPTS).tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_in_a_target_is_the_same_head(layout: str) -> None:
     """The target beside it is read as without one."""
@@ -81,6 +83,7 @@ def test_every_layout_in_a_target_is_the_same_head(layout: str) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_an_export_of_a_head_in_a_target_is_read_back(tmp_path: Path) -> None:
     target, head = write_pair(tmp_path, model_type="qwen2")
     change_config(target, model_type="mimo")
@@ -93,6 +96,7 @@ def test_an_export_of_a_head_in_a_target_is_read_back(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_mimo_is_read_as_qwen2_with_its_head(tmp_path: Path) -> None:
     target, head = write_pair(tmp_path, model_type="qwen2")
     both = embed_head(target, head, "mimo")
@@ -106,7 +110,7 @@ def test_mimo_is_read_as_qwen2_with_its_head(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "strategy",
-    [{"length": 3}, {"widths": [2, 2]}, {"nodes": 6, "widths": [3, 3]}],
+    some_slow([{"length": 3}, {"widths": [2, 2]}, {"nodes": 6, "widths": [3, 3]}], {"length": 3}),
     ids=["chain", "tree", "nodes"],
 )
 def test_drafts_of_a_head_change_no_greedy_token(strategy: dict) -> None:
