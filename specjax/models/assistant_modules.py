@@ -92,8 +92,8 @@ class AssistantModule(OnTargetModule[Config]):
             self.state_norm = RMSNorm(c.eps)
         self.join = Dense(c.d_model, c.dtype)
         self.next_state = Dense(c.target_width, c.dtype)
-        shape = jax.nn.initializers.normal(1.0), (c.draft_vocab, c.d_model), jnp.float32
-        self.output_embedding = self.param("output_embedding", *shape)
+        normal, shape = jax.nn.initializers.normal(1.0), (c.draft_vocab, c.d_model)
+        self.output_embedding = self.param("output_embedding", normal, shape, jnp.float32)
 
     def run_layers(
         self,
