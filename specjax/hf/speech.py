@@ -32,8 +32,8 @@ def in_language(loaded: Any, language: str = "", task: str = "", timestamps: boo
       UserError: when it is not a speech model, or does not know them.
     """
     if isinstance(loaded.model, Canary):
-        texts = set_task(loaded.model, loaded.tokenizer, language, task, timestamps)
-        return dataclasses.replace(loaded, model=texts)
+        model = set_task(loaded, language, task, timestamps)
+        return dataclasses.replace(loaded, model=model)
     try:
         model = set_prefix(loaded.model, language, task, timestamps)
     except ValueError as error:

@@ -18,10 +18,10 @@ from specjax.runtime.errors import UserError
 ENGLISH = "en"
 
 
-def set_task(
-    model: Canary, tokenizer: Any, language: str = "", task: str = "", timestamps: bool = False
-) -> Canary:
-    """The model with texts in the language of the audio, or translated to English.
+def set_task(loaded: Any, language: str, task: str, timestamps: bool) -> Canary:
+    """The model of `loaded` with texts in the language of the audio, or translated to English.
+
+    Without parameters it is described only, and has no tokenizer with a template.
 
     Raises:
       UserError: when the model does not know them.
@@ -30,9 +30,10 @@ def set_task(
         raise UserError("timestamps is True; the model has no tokens for times")
     if task not in ("", TRANSCRIBE, TRANSLATE):
         raise UserError(f"task is {task!r}; the model knows {TRANSCRIBE}, {TRANSLATE}")
-    if not (language or task):
-        return model
-    return set_languages(model, tokenizer, language, ENGLISH if task == TRANSLATE else "")
+    if loaded.params is None or not (language or task):
+        return loaded.model
+    target = ENGLISH if task == TRANSLATE else ""
+    return set_languages(loaded.model, loaded.tokenizer, language, target)
 
 
 def set_languages(model: Canary, tokenizer: Any, source: str = "", target: str = "") -> Canary:

@@ -35,7 +35,7 @@ from specjax.transcription.fallback import LOW, Fallback, Previous, Scores, chec
 STEP = 0.02
 """Seconds from one timestamp to the next."""
 
-NO_TIMES = "whose model writes no times; it reads audio by a Generator, in one piece"
+NO_TIMES = "whose model writes no times; it reads audio in one piece by a Generator"
 """Ends the refusal of models that cannot transcribe long audio."""
 
 Part = tuple[int, int, list[int]]

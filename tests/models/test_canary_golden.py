@@ -102,6 +102,8 @@ def test_a_language_and_a_task_set_the_prompt(target):
         found = specjax.in_language(target, *request).model.info.prefix
         expected = [known[f"<|{code}|>"] for code in languages.split()]
         assert list(found[3:5]) == expected and len(found) == 9
+    described = dataclasses.replace(target, params=None, tokenizer=None)
+    assert specjax.in_language(described, "de").model == target.model
 
 
 @pytest.mark.slow
@@ -237,7 +239,7 @@ def test_languages_times_and_training_that_it_does_not_have_are_refused(target, 
     mute = dataclasses.replace(target, tokenizer=None)
     with pytest.raises(specjax.UserError, match="language is 'de'; the checkpoint has no chat"):
         specjax.in_language(mute, "de")
-    with pytest.raises(specjax.UserError, match="writes no times; it reads audio by a Generator"):
+    with pytest.raises(specjax.UserError, match="writes no times; it reads audio in one piece"):
         specjax.transcribe(generator(target), AUDIO[:1])
     config = ConfigDict({"model": {"shape": ""}})
     with pytest.raises(specjax.UserError, match="audio in frames of 20 frequencies, of any length"):
