@@ -21,6 +21,7 @@ import specjax
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import (
     canary,
+    conformer,
     generation,
     pix2struct,
     schema,
@@ -47,7 +48,7 @@ SCHEMAS = {name: entry.cls.schema for name, entry in FAMILIES.items() if name in
     "t5gemma2_encoder": t5gemma2.ENCODER,
     **{name: vision_encoders.ENCODERS[name].schema for name in ("vit", "deit")},
     "canary_decoder": canary.DECODER,
-    "parakeet_encoder": canary.ENCODER,
+    "parakeet_encoder": conformer.ENCODER,
     "pix2struct_text_model": pix2struct.TEXT,
     "pix2struct_vision_model": pix2struct.VISION,
     "trocr": vision.DECODERS["trocr"],
