@@ -298,6 +298,7 @@ def test_the_target_as_drafter_has_all_its_steps_stand(family, plain):
     np.testing.assert_array_equal(made.rounds, -(-made.step // 3))
 
 
+@pytest.mark.slow
 def test_a_drafter_near_the_target_has_some_of_its_steps_stand(near, plain):
     rows, made = near
     same(rows, plain[0])

@@ -117,7 +117,8 @@ def test_without_one_width_the_width_of_calls_changes_tokens(alone):
     assert decode("llama", autoregressive(), prompts(), width=0) != alone("llama")
 
 
-@pytest.mark.parametrize("kind", ["llama", pytest.param("t5", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "t5"])
 def test_a_row_alone_in_a_filled_batch_keeps_its_tokens(alone, kind):
     for index in (1, ROWS + 2):
         assert decode(kind, autoregressive(), prompts()[index : index + 1]) == [alone(kind)[index]]

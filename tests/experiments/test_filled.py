@@ -160,6 +160,7 @@ def test_arms_are_those_of_the_examples(pair, models, tmp_path):
     assert rows == both.static["chosen"].tokens
 
 
+@pytest.mark.slow
 def test_every_pass_has_its_speed_occupancy_and_times(all_kinds):
     for entry in all_kinds.content["strategies"].values():
         assert len(entry["passes"]) == REPEATS and entry["resumed_rows"] == 0
@@ -176,6 +177,7 @@ def test_every_pass_has_its_speed_occupancy_and_times(all_kinds):
     assert all_kinds.content["strategies"]["autoregressive"]["speedup"] == 1
 
 
+@pytest.mark.slow
 def test_the_table_the_report_and_the_csv_are_written(all_kinds, capsys):
     show(all_kinds.content, all_kinds.folder)
     printed = capsys.readouterr().out
@@ -207,6 +209,7 @@ def kill(monkeypatch, name: str, after: int) -> None:
 PASSES = 2 * REPEATS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "after", "rows"),
     [
@@ -273,6 +276,7 @@ def test_a_log_of_another_run_is_not_read(pair, models, tmp_path, monkeypatch):
     assert all(entry["resumed_rows"] == 0 for entry in content["strategies"].values())
 
 
+@pytest.mark.slow
 def test_a_prompt_that_is_too_long_is_named_before_anything_is_decoded(
     pair, models, all_kinds, tmp_path, monkeypatch
 ):
@@ -322,6 +326,7 @@ def test_beam_searches_are_not_filled(tmp_path):
     run_refused(done.returncode, done.stderr, "it must be 'static' for beams")
 
 
+@pytest.mark.slow
 def test_a_filled_run_is_not_compared(all_kinds, tmp_path):
     done = command(
         f"--config={ROOT / 'configs' / 'compare.py'}",

@@ -114,12 +114,14 @@ def test_an_interrupted_point_runs_again_and_finished_ones_do_not(swept):
     assert seen["second"] == seen["first"][2:]
 
 
+@pytest.mark.slow
 def test_points_of_the_same_models_load_them_once(swept):
     _, _, seen = swept
     # Once a call; nothing is loaded for the points whose drafter is missing.
     assert seen["loads"] == ["drafter", "drafter"]
 
 
+@pytest.mark.slow
 def test_a_threshold_is_swept_without_compiling_again(swept):
     _, _, seen = swept
     first, second = seen["first"][:2]
@@ -127,6 +129,7 @@ def test_a_threshold_is_swept_without_compiling_again(swept):
     assert seen[second] == 0
 
 
+@pytest.mark.slow
 def test_a_failed_point_is_recorded_and_the_others_go_on(swept):
     _, workdir, _ = swept
     failed = [row for row in rows(workdir) if row["error"]]
@@ -135,6 +138,7 @@ def test_a_failed_point_is_recorded_and_the_others_go_on(swept):
     assert all("nowhere" in row["error"] and not row["strategies"] for row in failed)
 
 
+@pytest.mark.slow
 def test_a_row_holds_what_the_results_of_its_run_say(swept):
     _, workdir, _ = swept
     for row in rows(workdir)[:3]:
@@ -144,6 +148,7 @@ def test_a_row_holds_what_the_results_of_its_run_say(swept):
         assert entry == {field: made["strategies"]["lenient"][field] for field in entry}
 
 
+@pytest.mark.slow
 def test_more_lenience_accepts_more(swept):
     """Lenience divides the drafter's probability, so acceptance grows as it falls."""
     _, workdir, _ = swept
@@ -151,6 +156,7 @@ def test_more_lenience_accepts_more(swept):
     assert rates[0] > rates[2]
 
 
+@pytest.mark.slow
 def test_table_and_plots_hold_every_run_and_strategy(swept):
     _, workdir, _ = swept
     with (workdir / "sweep.csv").open(newline="") as file:
@@ -162,6 +168,7 @@ def test_table_and_plots_hold_every_run_and_strategy(swept):
     assert (workdir / "plots" / "pareto_bleu.pdf").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_a_changed_base_makes_finished_points_run_again(swept):
     config, workdir, _ = swept
     point = points(config)[0]

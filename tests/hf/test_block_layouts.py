@@ -150,6 +150,7 @@ def test_all_layouts_give_the_same_distributions(kind: str, tmp_path: Path) -> N
     assert made[0].logits.shape == (1, 1, 4 if kind in ("dflash", "dflash2") else 5, 96)
 
 
+@pytest.mark.slow
 def test_tables_that_a_file_leaves_out_are_the_targets(tmp_path: Path) -> None:
     tensors, fields = tensors_of("dflash"), speculators("dflash")
     left = distributions(tmp_path / "left", fields, tensors)

@@ -241,6 +241,7 @@ def test_a_tree_over_a_long_cache_gives_the_logits_of_its_paths(name: str) -> No
         close(output.logits[:, child], chain.logits[:, 1])
 
 
+@pytest.mark.slow
 def test_a_row_keeps_its_bits_whatever_the_others_hold() -> None:
     cache, tokens = started("sliding")[0], texts(2, 3)
     extend = jax.jit(MODELS["sliding"].extend)

@@ -42,7 +42,7 @@ ROWS = [([a, b, 1], [b, a, b, 1][: 2 + a % 3]) for a in range(2, 6) for b in ran
 ACCUMULATED = 4
 
 each = pytest.mark.parametrize("kind", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
-every = pytest.mark.parametrize("name", some_slow(OBJECTIVES, "eagle", "medusa"))
+every = pytest.mark.parametrize("name", some_slow(OBJECTIVES, "medusa"))
 
 
 def make_batch(kind: str, bucket: int = 4):

@@ -66,6 +66,7 @@ def test_confidence_learns_the_overlap_and_nothing_else_learns_from_it():
     assert not jnp.any(jax.grad(alone)(step.logits))  # the label is given
 
 
+@pytest.mark.slow
 def test_temperatures_calibrate_a_head_that_is_too_sure():
     setup, own, frozen, batch = made("markov")
     head = own["corrector"]["confidence"]
