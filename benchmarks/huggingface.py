@@ -9,7 +9,8 @@
 
 Flags of the config are those of `python -m specjax.main`: strategies are named and added there, and
 `--config.only=NAME,NAME` chooses among them. Tasks `mt_bench` and `spec_bench` decode all turns,
-`--config.turns=1` first ones only. Rivals: benchmarks/huggingface_generate.py.
+`--config.turns=1` first ones only. Prompts are texts or images. Rivals:
+benchmarks/huggingface_generate.py.
 
 Greedy, batch 1, float32, the same cores for both. All decode every prompt in turn, in an order that
 rotates. Compiling and a first short decode are not timed; reading the prompt is, tokenization is
@@ -34,7 +35,7 @@ import jax
 import numpy as np
 import torch
 import transformers
-from huggingface_generate import ALLOWED, Generate, Rivals
+from huggingface_generate import ALLOWED, Generate, Prompt, Rivals
 from ml_collections import ConfigDict
 
 from specjax.decoding.summary import summarize
@@ -46,6 +47,7 @@ from specjax.experiments.decode.job import time_decode
 from specjax.experiments.decode.session import Session, open_session
 from specjax.experiments.decode.strategies import BASELINE
 from specjax.experiments.pairs import load_pair
+from specjax.hf.images import ImageReader
 from specjax.main import enable_compilation_cache
 from specjax.reporting.table import align_columns
 from specjax.runtime.errors import UserError
@@ -118,7 +120,15 @@ def ours(session: Session) -> dict[str, Contestant]:
     return {name: contestant(name) for name in session.generators}
 
 
-def theirs(rivals: Rivals, prompts: Sequence[list[int]], new: int) -> dict[str, Contestant]:
+def their_prompts(session: Session) -> Sequence[Prompt]:
+    """Prompts as transformers' models read them."""
+    reader = session.pair.target.extractor
+    if not isinstance(reader, ImageReader):
+        return session.prompts
+    return [reader.pixels("an image", example.source) for example in session.examples]
+
+
+def theirs(rivals: Rivals, prompts: Sequence[Prompt], new: int) -> dict[str, Contestant]:
     """Contestants of transformers, which have decoded a few tokens."""
 
     def contestant(generate: Generate) -> Contestant:
@@ -249,7 +259,7 @@ def main() -> None:
     journal = Journal(workdir / JOURNAL, settings)
     rivals = Rivals(places_of(config), args.rivals.split(","), args.threads)
     session = open_session(config, check_decode(config), load_pair(config), workdir)
-    contestants = ours(session) | theirs(rivals, session.prompts, config.max_new_tokens)
+    contestants = ours(session) | theirs(rivals, their_prompts(session), config.max_new_tokens)
     found = figures(race(contestants, len(session.prompts), config.repeats, journal))
     (workdir / TABLE).write_text(json.dumps(found), "utf-8")
     versions = f"jax {jax.__version__}, torch {torch.__version__}"

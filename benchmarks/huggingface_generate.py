@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
 )
@@ -23,8 +25,11 @@ ALLOWED = "generate, lookup:K, assisted:NAME or assisted:NAME:K"
 DEFAULT_LENGTH, DEFAULT_THRESHOLD = 20, 0.4
 """What transformers 5 drafts at most, and the confidence below which it stops."""
 
-Generate = Callable[[list[int], int], list[int]]
-"""New token ids from a prompt's ids and the most new tokens."""
+Prompt = list[int] | np.ndarray
+"""Token ids, or the pixels [C, H, W] of an image."""
+
+Generate = Callable[[Prompt, int], list[int]]
+"""New token ids from a prompt and the most new tokens."""
 
 
 def parsed_rival(text: str, drafters: Sequence[str]) -> tuple[str, str, int]:
@@ -83,8 +88,10 @@ class Rivals:
 
 def loaded(place: str) -> Any:
     """The float32 model of a directory or hub id."""
-    encoder = AutoConfig.from_pretrained(place).is_encoder_decoder
-    kind = AutoModelForSeq2SeqLM if encoder else AutoModelForCausalLM
+    config = AutoConfig.from_pretrained(place)
+    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    if config.model_type == "vision-encoder-decoder":
+        kind = AutoModelForImageTextToText
     return kind.from_pretrained(place, dtype=torch.float32).eval()
 
 
@@ -97,7 +104,7 @@ def generating(
     lookup: int = 0,
     tokenizers: tuple[Any, Any] | None = None,
 ) -> Generate:
-    """Greedy `generate()` of a prompt's ids and of how many new tokens, on the target's device.
+    """Greedy `generate()` of a prompt and of how many new tokens, on the target's device.
 
     With a `drafter` it drafts `length` tokens, or fewer where its confidence is below `threshold`;
     `tokenizers` are the target's and the drafter's where they differ. `lookup` tokens are copied
@@ -110,20 +117,22 @@ def generating(
         how |= dict(zip(("tokenizer", "assistant_tokenizer"), tokenizers, strict=True))
 
     @torch.inference_mode()
-    def decode(ids: list[int], new: int) -> list[int]:
+    def decode(given: Prompt, new: int) -> list[int]:
         if drafter is not None:
             settings = drafter.generation_config
             settings.num_assistant_tokens = length
             settings.num_assistant_tokens_schedule = "constant"
             settings.assistant_confidence_threshold = threshold
-        prompt = torch.tensor([ids], device=target.device)
-        out = target.generate(
-            prompt,
-            attention_mask=torch.ones_like(prompt),
-            max_new_tokens=new,
-            do_sample=False,
-            **how,
-        )
-        return out[0, 1 if target.config.is_encoder_decoder else len(ids) :].tolist()
+        inputs = model_inputs(given, target.device)
+        out = target.generate(**inputs, max_new_tokens=new, do_sample=False, **how)
+        return out[0, 1 if target.config.is_encoder_decoder else len(given) :].tolist()
 
     return decode
+
+
+def model_inputs(prompt: Prompt, device: Any) -> dict[str, torch.Tensor]:
+    """The arguments of `generate()` that hold a prompt."""
+    if isinstance(prompt, np.ndarray):
+        return {"pixel_values": torch.tensor(prompt[None], device=device)}
+    ids = torch.tensor([prompt], device=device)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}

@@ -34,13 +34,17 @@ class ImageReader:
           UserError: when the image is invalid.
         """
         grid = self.patches
-        pixels = self._process(where, prompt)
+        pixels = self.pixels(where, prompt)
         shape = grid.channels, grid.rows, grid.height, grid.columns, grid.breadth
         # From channels, rows and columns to the grid, then a patch's columns, rows and channels.
         return pixels.reshape(shape).transpose(1, 3, 4, 2, 0).reshape(grid.count, grid.width)
 
-    def _process(self, where: str, prompt: Any) -> np.ndarray:
-        """Normalized pixels [C, H, W] float32 of the size that the model reads."""
+    def pixels(self, where: str, prompt: Any) -> np.ndarray:
+        """Normalized pixels [C, H, W] float32 of the size that the model reads.
+
+        Raises:
+          UserError: when the image is invalid.
+        """
         given = np.asarray(None if isinstance(prompt, str | Path) else prompt)
         wanted = self.patches.channels, *self.patches.size
         if np.issubdtype(given.dtype, np.floating) and given.shape == wanted:
