@@ -2,8 +2,9 @@
 
     python benchmarks/rendered_lines.py --text=train.en.gz --out=lines --count=20000
 
-Each line is the beginning of a line of the text, at most `--letters` long, at a random place, in
-random gray on light noise. `train.jsonl` and `test.jsonl` have rows for the task `read_image`.
+Each line has words of a line of the text from a random one on, up to a random number of letters. It
+is drawn at a random place, in random gray on light noise. `train.jsonl` and `test.jsonl` have rows
+for the task `read_image`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ OUT = flags.DEFINE_string("out", None, "folder to write", required=True)
 COUNT = flags.DEFINE_integer("count", 20_000, "lines for training", lower_bound=1)
 TEST = flags.DEFINE_integer("test", 300, "lines held out", lower_bound=1)
 LETTERS = flags.DEFINE_integer("letters", 30, "letters of a line, at most", lower_bound=1)
+FEWEST = flags.DEFINE_integer("fewest", 4, "of the random numbers of letters", lower_bound=1)
 SIZE = flags.DEFINE_list("size", ["16", "192"], "height and width of an image in pixels")
 SEED = flags.DEFINE_integer("seed", 0, "of places and noise")
 
@@ -32,17 +34,26 @@ def cut(line: str, most: int) -> str:
     return line if len(line) <= most else line[: most + 1].rpartition(" ")[0]
 
 
-def texts(count: int) -> Iterator[str]:
-    """Different beginnings of lines, in the order of the text."""
+def texts(count: int, rng: np.random.Generator) -> Iterator[str]:
+    """Different parts of lines, in the order of the text, which is read as often as needed."""
     seen: set[str] = set()
-    for line in text_lines("--text", TEXT.value):
-        text = cut(line.strip(), LETTERS.value)
-        if text and text.isascii() and text not in seen:
-            seen.add(text)
-            yield text
-        if len(seen) == count:
-            return
-    raise app.UsageError(f"{TEXT.value} has {len(seen):,} different lines; {count:,} are needed")
+    found = -1
+    while found < len(seen):
+        found = len(seen)
+        for line in text_lines("--text", TEXT.value):
+            text = part(line.split(), rng)
+            if text and text.isascii() and text not in seen:
+                seen.add(text)
+                yield text
+            if len(seen) == count:
+                return
+    raise app.UsageError(f"{TEXT.value} has {len(seen):,} different parts; {count:,} are needed")
+
+
+def part(words: list[str], rng: np.random.Generator) -> str:
+    """The words from a random one on that are at most a random number of letters."""
+    most = int(rng.integers(FEWEST.value, LETTERS.value + 1))
+    return cut(" ".join(words[rng.integers(len(words)) :]), most)
 
 
 def draw(text: str, size: tuple[int, int], rng: np.random.Generator) -> Image.Image:
@@ -56,11 +67,13 @@ def draw(text: str, size: tuple[int, int], rng: np.random.Generator) -> Image.Im
 
 
 def main(_: list[str]) -> None:
+    if FEWEST.value > LETTERS.value:
+        raise app.UsageError(f"--fewest is {FEWEST.value}; it must be at most {LETTERS.value}")
     height, width = map(int, SIZE.value)
     folder, rng = Path(OUT.value), np.random.default_rng(SEED.value)
     (folder / "images").mkdir(parents=True, exist_ok=True)
     rows = []
-    for number, text in enumerate(texts(COUNT.value + TEST.value)):
+    for number, text in enumerate(texts(COUNT.value + TEST.value, rng)):
         name = f"images/{number:06d}.png"
         draw(text, (height, width), rng).save(folder / name)
         rows.append(json.dumps({"image": name, "text": text}))

@@ -64,6 +64,13 @@ def test_every_config_passes_the_checks_and_can_be_planned(name: str, capsys) ->
     assert "GiB" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_flags_can_set_every_field(name: str) -> None:
+    fields = get_config(name).to_dict()
+    leaves = jax.tree.leaves(fields, is_leaf=lambda value: isinstance(value, list))
+    assert not [value for value in leaves if isinstance(value, list)]  # absl parses tuples only
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in RUN_HERE])
 def test_a_paper_recipe_says_what_was_not_run(name: str) -> None:
     words = (ROOT / "configs" / "training" / f"{name}.py").read_text("utf-8")
