@@ -21,15 +21,17 @@ from ml_collections import ConfigDict
 from specjax.accelerators.chips import CHIPS, GIB, GPU_BANDWIDTHS, Chip
 from specjax.accelerators.predict import Round, Share, build_round, free_tokens
 from specjax.accelerators.program import WeightReads
+from specjax.contracts.fields import HEADS
 from specjax.contracts.spec import Call
 from specjax.decoding.state import count_ahead
 from specjax.decoding.strategy import Strategy
-from specjax.experiments.config.fields import checkpoint_dtype
+from specjax.experiments.config.fields import checkpoint_dtype, heads_file
 from specjax.experiments.config.file import read_config
 from specjax.experiments.config.footprint import cache_bytes, expert_itemsize
 from specjax.experiments.config.placement import get_ways
 from specjax.experiments.decode.strategies import load_strategies
 from specjax.experiments.pairs import describe_pair
+from specjax.hf import heads
 from specjax.loading import LoadedModel
 from specjax.models.quantized_weights import EXPERTS, count_stored_bytes, to_key_path
 from specjax.parallel.mesh import MODEL
@@ -73,6 +75,12 @@ def make_shares(
     return shares
 
 
+def count_head_bytes(config: ConfigDict) -> int:
+    """Bytes of heads on the target's states, which every draft reads whole."""
+    shapes = heads.shapes(heads_file(config), checkpoint_dtype(config))
+    return sum(map(count_stored_bytes, jax.tree.leaves(shapes)))
+
+
 @dataclasses.dataclass(frozen=True)
 class PricedRound:
     """What one chip does in a round of a strategy."""
@@ -107,6 +115,8 @@ def price_rounds(config: ConfigDict, chip: Chip) -> Prices:
         spec = strategy.drafter.spec
         calls = (*spec.calls, Call("target", spec.width + 1, spec.width + 1))
         work = build_round(calls, shares, cached, source)
+        if HEADS in spec.resources:
+            work = Round(work.bytes + count_head_bytes(config), work.operations)
         experts = sum(shares[call.model].expert_bytes(call) for call in calls)
         caches = sum(shares[call.model].cache for call in calls)
         took = work.seconds(chip)
