@@ -106,7 +106,8 @@ def test_outputs_of_earlier_calls_can_be_searched(loaded):
         searching(PROMPTS, tables={"corpus": {}})
 
 
-@pytest.mark.parametrize("rounds", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [1, 3])
 def test_a_stream_joins_to_the_whole_text(generator, rounds):
     pieces = list(generator.stream(PROMPTS[0], rounds=rounds))
     assert len(pieces) > 1

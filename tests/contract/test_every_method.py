@@ -144,12 +144,12 @@ CHAINS = [  # block judges chains
 
 LIKE_OTHERS = {  # drafters whose drafts are made, and judged, as those of one that is not here
     "assistant", "assistant tree", "bigram", "bigram tree", "cascade", "cascade tree", "dflash",
-    "dflash nodes", "eagle",
-    "eagle tree", "early_exit", "hydra", "hydra tree", "max_gram", "medusa chain",
-    "medusa chain on target", "medusa on target", "medusa nodes", "neural nodes",
-    "dflash jetspec", "dflash tree", "dspark", "dspark sure", "dspark tree", "neural tree",
-    "p_eagle", "p_eagle best", "p_eagle tree", "prompt_lookup tree", "repeated_bigram nodes",
-    "repeated_bigram tree", "suffix", "suffix tree", "unigram", "unigram tree", "uniform",
+    "dflash best", "dflash jetspec", "dflash nodes", "dflash tree", "dspark", "dspark nodes",
+    "dspark sure", "dspark tree", "eagle", "eagle tree", "early_exit", "hydra", "hydra tree",
+    "max_gram", "medusa chain", "medusa chain on target", "medusa nodes", "medusa on target",
+    "neural nodes", "neural tree", "p_eagle", "p_eagle best", "p_eagle tree", "prompt_lookup tree",
+    "repeated_bigram nodes", "repeated_bigram tree", "suffix", "suffix tree", "uniform", "unigram",
+    "unigram tree",
 }  # fmt: skip
 
 
@@ -453,8 +453,8 @@ FILLED = [PROMPTS[n % len(PROMPTS)] for n in range(17)]
 LIMITS = [1 + 5 * n % 9 for n in range(17)]
 
 
-FILLED_FAST = ("neural", "medusa", "suffix")
-FILLED_GREEDY = (*FILLED_FAST, "neural tree", "dspark", "bild")
+FILLED_FAST = ("neural", "suffix")
+FILLED_GREEDY = (*FILLED_FAST, "neural tree", "dspark", "bild", "medusa")
 
 
 def filled_cases() -> list:

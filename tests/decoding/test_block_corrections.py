@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from decodes import drafted, run, texts
 from feature_drafters import CORRECTIONS, IDS, MARKOV, PROMPTS, fresh_blocks, setting, states
-from slow_cases import some_slow
 
 import specjax
 from specjax.decoding.strategy import Strategy
@@ -91,8 +90,9 @@ def adjusted(logits: np.ndarray) -> np.ndarray:
     return probs / probs.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize("target", some_slow(["t5", "llama"], "llama"))
-@pytest.mark.parametrize("name", some_slow(SETTINGS, "markov"))
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["t5", "llama"])
+@pytest.mark.parametrize("name", SETTINGS)
 def test_the_distribution_of_a_token_is_the_one_after_the_tokens_drafted_before(target, name):
     worst, apart = errors(target, name, DSpark(LENGTH))
     assert worst < 5e-4  # rounding of sharp distributions; another token changes tenths

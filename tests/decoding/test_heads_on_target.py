@@ -156,15 +156,16 @@ def trained(kind: str, sequential: bool, batch) -> list[jax.Array]:
     return [model.read_out(params, state) for state in drafted]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
         ("llama", "hydra"),
-        pytest.param("t5", "medusa_chain", marks=pytest.mark.slow),
-        pytest.param("t5", "hydra", marks=pytest.mark.slow),
-        pytest.param("bart", "hydra", marks=pytest.mark.slow),
-        pytest.param("bart", "medusa_chain", marks=pytest.mark.slow),
-        pytest.param("llama", "medusa_chain", marks=pytest.mark.slow),
+        ("t5", "medusa_chain"),
+        ("t5", "hydra"),
+        ("bart", "hydra"),
+        ("bart", "medusa_chain"),
+        ("llama", "medusa_chain"),
     ],
 )
 def test_a_draft_is_what_was_trained_at_its_place(kind, name):

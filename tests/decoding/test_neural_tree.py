@@ -88,7 +88,8 @@ def count_runs(made: Strategy, limit: int):
     return out, CALLS["drafter", "extend"]
 
 
-@pytest.mark.parametrize("limit", [pytest.param(2, marks=pytest.mark.slow), LIMIT])
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [2, LIMIT])
 def test_levels_end_with_the_texts(limit):
     """At a row's limit and behind its last token, as a chain's calls do."""
     chain, runs = count_runs(strategy(drafter="neural", length=4), limit)

@@ -167,6 +167,7 @@ def test_rows_that_are_not_decoded_wake_no_arm():
     assert {name for name, _ in CALLS} == {"target"}
 
 
+@pytest.mark.slow
 def test_a_stream_is_the_same_as_a_whole_decode():
     made = decoder(MODELS, SELECTED, LIMIT)
     options = SELECTED.options().replace(rows={"arms": jnp.array([1])})

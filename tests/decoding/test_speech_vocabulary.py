@@ -84,6 +84,7 @@ def test_tokens_of_one_text_or_one_time_are_the_same(target, drafter):
     assert (places[82:87] == drafter.model.info.vocab_size).all()  # languages and tasks
 
 
+@pytest.mark.slow
 def test_a_drafter_of_english_only_has_a_prefix_without_a_language(target, drafter):
     assert own_prefix(drafter.model, target.model) == (START, START + 1)
     assert own_prefix(target.model, drafter.model) == (START, 82, 86, 90)

@@ -246,6 +246,7 @@ def test_memory_per_device_follows_the_mesh() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_plan_counts_of_a_sliding_window_what_its_ring_holds():
     """And of prompts that are read in chunks all the same."""
     shape = CausalConfig(

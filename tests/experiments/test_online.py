@@ -139,6 +139,7 @@ def test_the_learned_drafter_is_what_the_last_texts_were_drafted_with(finished, 
     assert statistics.tested == sum(sum(each["tested"]) for each in records)
 
 
+@pytest.mark.slow
 def test_a_finished_stream_run_again_decodes_nothing(finished, monkeypatch):
     config, workdir, content = finished
     before = (workdir / "model" / "model.safetensors").read_bytes()
@@ -152,7 +153,8 @@ def test_a_finished_stream_run_again_decodes_nothing(finished, monkeypatch):
         online.run(config, workdir)
 
 
-@pytest.mark.parametrize("kept_every", [pytest.param(1, marks=pytest.mark.slow), 20])
+@pytest.mark.slow
+@pytest.mark.parametrize("kept_every", [1, 20])
 def test_a_stream_that_was_killed_goes_on_to_the_same_bits(
     finished, tmp_path, monkeypatch, kept_every
 ):
@@ -214,6 +216,7 @@ def make_records(workdir: Path, rows: int) -> list[DecodeRecord]:
     return [DecodeRecord(**each) for turn in turns for each in turn["records"]["shared"]]
 
 
+@pytest.mark.slow
 def test_updates_lower_the_loss_and_compile_no_decode_anew(finished, job):
     _, workdir, _ = finished
     texts = list(zip(job.prompts, make_records(workdir, 2), strict=False))
@@ -256,6 +259,7 @@ def test_a_lesson_is_of_the_tested_positions(start_token):
     assert batch["labels"][0, begin] == 7
 
 
+@pytest.mark.slow
 def test_what_is_told_of_a_text_is_what_the_target_tested(finished):
     """Rejected drafts end at the token that the target put in their place."""
     _, workdir, _ = finished
@@ -363,6 +367,7 @@ def test_a_drafter_of_another_tokenizer_is_not_trained(pair, tmp_path):
         online.run(make_config(pair, other), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_turn_comes_back_from_its_line(finished):
     _, workdir, _ = finished
     row = lines(workdir / online.DECODED)[0]

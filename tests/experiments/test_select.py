@@ -118,6 +118,7 @@ def test_the_target_alone_is_scored_by_a_sample_not_by_itself(made):
     )
 
 
+@pytest.mark.slow
 def test_embeddings_are_those_of_the_prefill_and_parameters_of_what_drafts(made, pair):
     target, found = load(pair / "target"), data.load(made)
     ids = [target.tokenizer(row["text"]).input_ids for row in make_rows(made)]
@@ -140,6 +141,7 @@ def make_size(model: LanguageModel) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_loses_and_doubles_nothing(made, pair, tmp_path):
     """Cut in the middle of a line of one output, without all that comes later."""
     again = tmp_path / "run"
@@ -204,6 +206,7 @@ def test_arms_are_timed_on_what_the_target_says(pair, tmp_path):
     )  # more repeats are no other data: what is there stays
 
 
+@pytest.mark.slow
 def test_a_workdir_of_other_settings_is_refused(made, pair):
     before = (made / data.SHAPE).read_bytes()
     with pytest.raises(UserError, match="holds a run with config.max_new_tokens 5"):
@@ -304,6 +307,7 @@ def test_a_policy_is_left_that_fits_target_and_arms(fitted, pair):
         assert whole["speedup"]["oracle"] >= whole["speedup"]["policy_greedy"]
 
 
+@pytest.mark.slow
 def test_policies_see_only_the_arms_that_are_offered_and_are_judged_elsewhere(timed, tmp_path):
     config = select_config(
         data=str(timed), test=str(timed), arms=("small", "none"), hidden=4,
@@ -337,6 +341,7 @@ def test_curves_have_a_row_for_every_size_weight_and_seed(timed, tmp_path):
     assert 0 <= row["agreement"] <= 1 and 0 <= row["cheapness"] < 1 and row["speedup"] > 0
 
 
+@pytest.mark.slow
 def test_measured_speedups_have_no_weight_to_vary(timed, tmp_path, capsys):
     config = select_curve_config(data=str(timed), test=str(timed), hidden=4, seeds=1)
     config.update(sizes=(10,), reward={"kind": "speedup"})
@@ -389,6 +394,7 @@ FIT_MISTAKES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("changes", "named"), FIT_MISTAKES.values(), ids=FIT_MISTAKES)
 def test_a_mistake_in_a_policy_is_refused_in_one_sentence(changes, named, made, tmp_path):
     config = select_config(data=str(made))
@@ -402,6 +408,7 @@ def test_a_mistake_in_a_policy_is_refused_in_one_sentence(changes, named, made, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

@@ -13,7 +13,6 @@ import pytest
 from feature_drafters import CORRECTIONS, IDS, TARGETS, drawn, without_encoder
 from published import GOLDEN, SINGLE, edited, without, words
 from safetensors.numpy import load_file
-from slow_cases import some_slow
 
 from specjax.hf import export as exporting
 from specjax.hf import huggingface
@@ -168,9 +167,10 @@ def test_drafters_with_masks_of_their_own_are_not_exported() -> None:
         exporting.in_layout(model, params, "dflash")
 
 
-@pytest.mark.parametrize("kind", some_slow(CORRECTIONS, "markov"))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CORRECTIONS)
 @pytest.mark.parametrize("anchor_first", [False, True])
-@pytest.mark.parametrize("family", some_slow(["dflash", "dflash_llama"], "dflash_llama"))
+@pytest.mark.parametrize("family", ["dflash", "dflash_llama"])
 def test_a_correction_is_written_and_read_again(family, kind, anchor_first, tmp_path) -> None:
     """In the published layout and in that of drafters which are made here."""
     correction = CORRECTIONS[kind]

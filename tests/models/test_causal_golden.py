@@ -139,7 +139,7 @@ def test_at_picks_the_fed_positions_asked_for(golden: Golden) -> None:
     same(output.logits, np.take_along_axis(golden.logits[:, 3:], at[..., None], axis=1))
 
 
-@pytest.mark.parametrize("golden", FAST + SLOW, indirect=True)
+@pytest.mark.parametrize("golden", some_slow(FAST + SLOW, *FAST, *OWN_PARTS), indirect=True)
 def test_an_export_has_the_tensors_of_the_checkpoint(golden: Golden, tmp_path: Path) -> None:
     """Fused ones are put together again, and norms hold what they held."""
     save(tmp_path / "out", golden.model, golden.params)

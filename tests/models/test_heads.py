@@ -59,6 +59,7 @@ def test_what_is_read_from_the_states_is_what_is_taught(trunk):
     assert np.abs(plain[0] - dropped[0]).max() > 0.01
 
 
+@pytest.mark.slow
 def test_what_is_read_from_the_states_of_a_cached_call_are_its_logits(trunk):
     model, params, batch = trunk
 

@@ -134,6 +134,7 @@ def convolutions(generator: Any, batch: Any) -> int:
     return str(traced).count("conv_general_dilated[") // 2
 
 
+@pytest.mark.slow
 def test_an_encoder_that_both_have_runs_once(target: LoadedModel, drafter: LoadedModel) -> None:
     generator, batch = ready(target, drafter)
     assert generator.decoder.models[1][1].info.borrows_encoder

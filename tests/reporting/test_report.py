@@ -64,6 +64,7 @@ def test_of_several_processes_one_writes(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_every_section_is_there_and_linked(page):
     assert [each["id"] for each in page.all("section")] == list(SECTIONS)
     assert [each["href"] for each in page.all("a")] == [f"#{name}" for name in SECTIONS]

@@ -127,6 +127,7 @@ def test_padding_contributes_nothing_and_micro_batches_add_up_with_a_trained_tru
         jax.tree.map(close, other[2], whole[2])
 
 
+@pytest.mark.slow
 def test_no_gradient_reaches_a_frozen_trunk():
     made, batch = objective(False), make_batch("t5")
 

@@ -66,6 +66,7 @@ def test_a_place_learns_the_targets_law_of_its_token(kind):
     assert learned == sum(max(len(out) - k, 0) for out in OUTPUTS for k in range(len(steps)))
 
 
+@pytest.mark.slow
 def test_early_places_weigh_more_and_the_loss_is_their_mean():
     (_, (_, model)), _ = setting("t5", DFlash)
     weights = DFlashObjective(gamma=2.0).weights(model)

@@ -123,6 +123,7 @@ def test_the_early_exit_loss_is_the_mean_of_the_losses_after_each_layer(kind):
     np.testing.assert_allclose(total, np.mean(separate), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_calm_weighs_an_exit_by_its_layer(kind):
     model, batch = MODELS[kind], make_batch(MODELS[kind])

@@ -148,6 +148,7 @@ def test_own_sequences_are_what_the_model_samples(model):
     assert made["labels"].tolist() != own(params, 4, batch)["labels"].tolist()
 
 
+@pytest.mark.slow
 def test_own_sequences_follow_the_law_of_the_model():
     """First tokens of many rows against the model's own probabilities (chi-square)."""
     from scipy.stats import chisquare

@@ -205,6 +205,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
     same(fit(stopped, tmp_path), fit(run(24)))
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_the_first_checkpoint_keeps_none(tmp_path, monkeypatch):
     without_room(monkeypatch, 0, in_a_thread=True)
     with pytest.raises(UserError, match="none is kept yet: .* which starts from the beginning$"):

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 import pytest
 from mtp_heads import LAYOUTS, change_config, embed_head, write_pair
-from slow_cases import some_slow
 
 import specjax
 from specjax.hf.descriptions import describe
@@ -108,9 +107,10 @@ def test_mimo_is_read_as_qwen2_with_its_head(tmp_path: Path) -> None:
     assert drafts(PROMPTS).tokens == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
-    some_slow([{"length": 3}, {"widths": [2, 2]}, {"nodes": 6, "widths": [3, 3]}], {"length": 3}),
+    [{"length": 3}, {"widths": [2, 2]}, {"nodes": 6, "widths": [3, 3]}],
     ids=["chain", "tree", "nodes"],
 )
 def test_drafts_of_a_head_change_no_greedy_token(strategy: dict) -> None:
@@ -135,6 +135,7 @@ def test_heads_of_other_layers_change_no_greedy_token(family: str, tmp_path: Pat
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_the_order_of_what_is_joined_changes_what_is_drafted() -> None:
     target, head = loaded()
     shape = head.model.adapt_to(target.model).config
