@@ -210,7 +210,7 @@ def audited_rounds(strategy: Strategy, models=THREE, params=None):
         yield before, state
 
 
-QUICK = ("neural", "blockwise")
+QUICK = ("neural",)
 EVERY_STRATEGY = pytest.mark.parametrize(
     "strategy",
     [

@@ -80,8 +80,9 @@ def test_the_audit_sees_stale_features(kind):
     assert stale(kind, Strategy(Forgetful(LENGTH))) > 0
 
 
+@pytest.mark.slow
 @KINDS
-@pytest.mark.parametrize("length", [LENGTH, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("length", [LENGTH, 2])
 def test_a_draft_is_what_training_says_at_the_same_anchor(kind, length):
     checked = 0
     for context, draft, _, (logits, _) in after_drafting(kind, Strategy(DFlash(length))):
@@ -95,6 +96,7 @@ def test_a_draft_is_what_training_says_at_the_same_anchor(kind, length):
     assert checked > 20
 
 
+@pytest.mark.slow
 @KINDS
 def test_blocks_do_not_see_each_other(kind):
     """Each says alone what it says beside others, and nothing of the text behind its anchor."""

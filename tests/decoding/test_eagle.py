@@ -87,6 +87,7 @@ class Forgetful(Eagle):
         return super().update(memory, outcome).replace(features=memory.features)
 
 
+@pytest.mark.slow
 @KINDS
 def test_the_audit_sees_stale_features(kind):
     _, params, seen = states(kind, Strategy(Forgetful(LENGTH)))
@@ -125,16 +126,10 @@ STRATEGIES = {
     "tree": Strategy(DRAFTERS["tree"]),
     "fitted": specjax.strategy(drafter="eagle", length=4, confidence=0.2, reader="fitted"),
 }
-QUICK = (("llama", "tree"),)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow)
-        for pair in itertools.product((*TARGETS, MTP), STRATEGIES)
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "name"), list(itertools.product((*TARGETS, MTP), STRATEGIES)))
 def test_the_targets_own_text_is_written(kind, name):
     models, params = setting(kind)
     baseline = texts(run(models, params, Strategy(), PROMPTS, LIMIT))

@@ -217,6 +217,7 @@ def test_a_node_reads_the_tokens_of_its_path(temperature):
             np.testing.assert_array_equal(tokens[:, node], best)
 
 
+@pytest.mark.slow
 @every_pair(("t5", "hydra_tree"))
 def test_the_targets_own_text_is_written(kind, name):
     models, params = setting(kind, DRAFTERS[name])

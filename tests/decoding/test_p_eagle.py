@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from decodes import decoder, drafted, run, texts
 from feature_drafters import IDS, LIMIT, ONE_FAST, PROMPTS, TARGETS, V, read_whole, setting, states
-from slow_cases import some_slow
 
 import specjax
 from specjax.decoding.strategy import Strategy
@@ -111,10 +110,8 @@ def test_a_slot_sees_no_later_mask(kind, mask_token):
         assert not np.allclose(other[:, slot:], whole[:, slot:], atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    some_slow([{"length": 3}, {"widths": (2, 2)}, {"nodes": 5, "length": 3}], {"length": 3}),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [{"length": 3}, {"widths": (2, 2)}, {"nodes": 5, "length": 3}])
 def test_the_targets_own_text_is_written(fields):
     models, params = setting("llama", Model)
     baseline = texts(run(models, params, Strategy(), PROMPTS, LIMIT))

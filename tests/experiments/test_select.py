@@ -290,6 +290,7 @@ def fitted(timed, tmp_path_factory) -> tuple[Path, dict]:
     return workdir, select.run(config, workdir)
 
 
+@pytest.mark.slow
 def test_a_policy_is_left_that_fits_target_and_arms(fitted, pair):
     workdir, content = fitted
     made, params = policy.load(workdir / select.POLICY)

@@ -20,6 +20,7 @@ from drafter_files import (
     target_params,
     written,
 )
+from slow_cases import some_slow
 
 import specjax
 from specjax.experiments.pairs import describe_pair
@@ -44,7 +45,7 @@ def test_there_are_as_many_as_promised() -> None:
     assert {entry["source"] for entry in ENTRIES} == {"published", "exporter"}
 
 
-@pytest.mark.parametrize("entry", MODELS, ids=named)
+@pytest.mark.parametrize("entry", some_slow(MODELS, *MODELS[::3]), ids=named)
 def test_a_drafter_loads(entry, tmp_path: Path) -> None:
     layer = layer_words(entry["config"])
     found = specjax.load(written(tmp_path / "it", entry))

@@ -270,6 +270,7 @@ def test_no_wide_experts_leave_the_loop(drawn, tokens: int) -> None:
     assert "f32[5,4,6]" not in text and "f32[5,6,4]" not in text
 
 
+@pytest.mark.slow
 def test_layers_that_are_taken_keep_their_kind() -> None:
     loaded = load(GOLDEN / "qwen3_moe")
     smaller, params = take(loaded.model, loaded.params, [1])

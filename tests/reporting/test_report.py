@@ -71,6 +71,7 @@ def test_every_section_is_there_and_linked(page):
     assert len(page.all("h1")) == 1 and len(page.all("h2")) == len(SECTIONS) + 3
 
 
+@pytest.mark.slow
 def test_what_a_newcomer_asks_stands_first(text):
     asked = re.findall(r"<h2[^>]*>([^<]*)</h2>", text)[:4]
     assert asked == ["Which is fastest?", "Is it exact?", "Why not faster?", "Strategies"]
