@@ -19,7 +19,7 @@ from specjax.models.conformer import (
     Subsampling,
     embed_distances,
 )
-from specjax.models.info import ModelInfo, Spectrogram
+from specjax.models.info import Spectrogram
 from specjax.models.with_input import OWN, InputConfig, InputModel, InputModule
 
 
@@ -28,7 +28,6 @@ class CanaryConfig(InputConfig, BartConfig):
     """Shape of a Canary; that of its encoder's `num_layers` layers is in `conformer`."""
 
     conformer: ConformerConfig = dataclasses.field(kw_only=True)
-    forced: tuple[int, ...] = dataclasses.field(default=(), kw_only=True)  # after the start token
 
     @property
     def input(self) -> Spectrogram:
@@ -68,7 +67,3 @@ class Canary(InputModel, Bart):
 
     config: CanaryConfig
     module_class = CanaryModule
-
-    @property
-    def info(self) -> ModelInfo:
-        return dataclasses.replace(super().info, forced=self.config.forced)

@@ -19,7 +19,7 @@ import numpy as np
 from specjax.models.attention import LengthBias, make_text_bias
 from specjax.models.audio_convolution import AudioConvolution
 from specjax.models.bart import Bart, BartConfig, DecoderStack, EncoderLayer
-from specjax.models.info import ForcedToken, Frames, ModelInfo
+from specjax.models.info import Frames
 from specjax.models.layers import ACTIVATIONS
 from specjax.models.norms import LayerNorm
 from specjax.models.with_input import OWN, InputConfig, InputModel, InputModule
@@ -47,7 +47,6 @@ class WhisperConfig(InputConfig, BartConfig):
     key_bias: bool = False
     mels: int = 80  # numbers of a frame
     encoder_positions: int = 1500
-    forced: tuple[ForcedToken, ...] = ()  # after the start token: language, task, no timestamps
     speech: SpeechTokens = SpeechTokens()
 
     def __post_init__(self) -> None:
@@ -112,10 +111,6 @@ class Whisper(InputModel, Bart):
 
     config: WhisperConfig
     module_class = WhisperModule
-
-    @property
-    def info(self) -> ModelInfo:
-        return dataclasses.replace(super().info, forced=self.config.forced)
 
 
 def _init_sinusoids(key: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:

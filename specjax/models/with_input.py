@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from specjax.models.base import Params
 from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
-from specjax.models.info import Frames, Input, ModelInfo
+from specjax.models.info import ForcedToken, Frames, Input, ModelInfo
 from specjax.models.layers import apply
 
 OWN, BORROWED, NONE = "own", "borrowed", "none"
@@ -34,6 +34,8 @@ class InputConfig:
     d_model: int
     dtype: Any = jnp.float32  # of the arithmetic
     encoder_use: str = dataclasses.field(default=OWN, kw_only=True)
+    # Tokens after the start token: languages, a task, no timestamps.
+    forced: tuple[ForcedToken, ...] = dataclasses.field(default=(), kw_only=True)
 
     @property
     def input(self) -> Input:
@@ -100,6 +102,7 @@ class InputModel(EncoderDecoder):
             super().info,
             input=states if c.encoder_use == NONE else c.input,
             borrows_encoder=c.encoder_use == BORROWED,
+            forced=c.forced,
         )
 
     def init(self, key: jax.Array) -> Params:
