@@ -43,12 +43,12 @@ class Streams(nn.Module):
         self.opening = [Dense(self.width, self.dtype) for _ in others]
         self.closing = [Dense(self.width, self.dtype) for _ in others]
 
-    def open(self, x: Float[Array, "... D"]) -> Float[Array, "... RD"]:
+    def open_streams(self, x: Float[Array, "... D"]) -> Float[Array, "... RD"]:
         """The streams before the first layer: embeddings x, and projections of them."""
         projected = (match_magnitude(project(x), x) for project in self.opening)
         return jnp.concatenate([x, *projected], axis=-1)
 
-    def merge(self, x: Float[Array, "... RD"]) -> Float[Array, "... D"]:
+    def merge_streams(self, x: Float[Array, "... RD"]) -> Float[Array, "... D"]:
         """The mean of projected streams; a state that is merged already stays as it is."""
         if x.shape[-1] == self.width:
             return x

@@ -101,11 +101,11 @@ class CausalModule(nn.Module):
     def open_residual(self, tokens: jax.Array, position: jax.Array) -> jax.Array:
         """Computes the states before the first layer; several streams are side by side."""
         x = self.embed(tokens, position)
-        return self.streams.open(x) if self.config.altup else x
+        return self.streams.open_streams(x) if self.config.altup else x
 
     def merge_streams(self, x: jax.Array) -> jax.Array:
         """Computes states [..., D] of residual states, which may be several streams."""
-        return self.streams.merge(x) if self.config.altup else x
+        return self.streams.merge_streams(x) if self.config.altup else x
 
     def embed_for_layers(
         self, tokens: jax.Array, position: jax.Array
