@@ -116,15 +116,9 @@ def load(
     check_dictionary("generation", generation)
     options = {"ignore_generation_config": ignore_generation_config, "generation": generation}
     checkpoint = huggingface.load(name, parse_dtype(dtype), where, weights=weights, **options)
-    model, params, fields = checkpoint.model, checkpoint.params, checkpoint.generation
-    vocabularies = {"vocab_size": model.info.vocab_size, "source_vocab": model.info.source_vocab}
-    if isinstance(model, Canary):
-        tokenizer = load_tokenizer(checkpoint.path, **vocabularies)
-        model = set_languages(model, tokenizer, source_language, target_language)
-    else:
-        tokenizer = load_tokenizer(checkpoint.path, language=source_language, **vocabularies)
-        check_one_language(target_language, generation)
-        fields = language_generation(fields, tokenizer, target_language)
+    check_one_language(target_language, generation)
+    tokenizer, model, fields = _set_languages(checkpoint, source_language, target_language)
+    params = checkpoint.params
     # A user's changes are not errors of the file.
     file = name if generation else huggingface.generation_file(checkpoint.path)
     parse_settings(settings_in(fields), f"{file}: ")
@@ -135,6 +129,23 @@ def load(
     return LoadedModel(
         model, params, tokenizer, str(name), mesh, ways, None, fields, extractor, original
     )
+
+
+def _set_languages(
+    checkpoint: huggingface.Checkpoint, source: str, target: str
+) -> tuple[Any, LanguageModel, Mapping[str, Any]]:
+    """The tokenizer, the model and its settings, with the languages of prompts and of texts.
+
+    Raises:
+      UserError: when there is no such language.
+    """
+    model, fields = checkpoint.model, checkpoint.generation
+    vocabularies = {"vocab_size": model.info.vocab_size, "source_vocab": model.info.source_vocab}
+    if isinstance(model, Canary):  # which hears the first one: the tokenizer reads no prompts
+        tokenizer = load_tokenizer(checkpoint.path, **vocabularies)
+        return tokenizer, set_languages(model, tokenizer, source, target), fields
+    tokenizer = load_tokenizer(checkpoint.path, language=source, **vocabularies)
+    return tokenizer, model, language_generation(fields, tokenizer, target)
 
 
 def quantize(model: LoadedModel, weights: str) -> LoadedModel:
