@@ -142,24 +142,11 @@ CHAINS = [  # block judges chains
 ]
 
 
-LIKE_OTHERS = {  # drafters whose drafts are made, and judged, as those of one that is not here
-    "assistant", "assistant tree", "bigram", "bigram tree", "cascade", "cascade tree", "dflash",
-    "dflash best", "dflash jetspec", "dflash nodes", "dflash tree", "dspark", "dspark nodes",
-    "dspark sure", "dspark tree", "eagle", "eagle tree", "early_exit", "hydra", "hydra tree",
-    "max_gram", "medusa chain", "medusa chain on target", "medusa nodes", "medusa on target",
-    "neural nodes", "neural tree", "p_eagle", "p_eagle best", "p_eagle tree", "prompt_lookup tree",
-    "repeated_bigram nodes", "repeated_bigram tree", "suffix", "suffix tree", "uniform", "unigram",
-    "unigram tree",
-}  # fmt: skip
+SAMPLED = ("none", "neural", "medusa", "prompt_lookup", "last_token", "repeated_bigram")
+"""A chain, a tree of heads, copies, and what a newcomer draws; of the others slow tests count."""
 
 
-def sampled_slowly(drafters, like_others=LIKE_OTHERS) -> list:
-    """All of them; every greedy text is fast, and so is what a newcomer draws."""
-    slow = pytest.mark.slow
-    return [pytest.param(name, marks=slow if name in like_others else ()) for name in drafters]
-
-
-@pytest.mark.parametrize("drafter", sampled_slowly(LOSSLESS))
+@pytest.mark.parametrize("drafter", some_slow(LOSSLESS, *SAMPLED))
 def test_sampling_keeps_the_targets_distribution(drafter, rows):
     expected = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
     out = decoded(made(drafter, temperature=1.0), [SOURCE] * rows, LENGTH, seed=7)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import runpy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from input_parity import check_beams, check_exports, check_logits, each_strategy, write_texts
+from input_parity import (
+    check_beams,
+    check_exports,
+    check_logits,
+    check_refusal,
+    each_strategy,
+    write_texts,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -211,14 +217,4 @@ REFUSED = [
 
 @pytest.mark.parametrize(("change", "said"), REFUSED)
 def test_fields_that_change_what_is_computed_are_obeyed_or_refused(change, said, tmp_path):
-    from safetensors.numpy import save_file
-
-    from specjax.runtime.files import write_json
-
-    config = json.loads((Path(GOLDEN["FOLDER"]) / "config.json").read_text("utf-8"))
-    for side, fields in change.items():
-        config[side] = None if fields is None else config[side] | fields
-    write_json(tmp_path / "config.json", config)
-    save_file({}, tmp_path / "model.safetensors")
-    with pytest.raises(specjax.UserError, match=said):
-        load(tmp_path)
+    check_refusal(Path(GOLDEN["FOLDER"]), change, said, tmp_path)

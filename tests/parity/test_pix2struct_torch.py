@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from input_parity import check_beams, check_exports, check_logits, each_strategy, write_texts
+from input_parity import (
+    check_beams,
+    check_exports,
+    check_logits,
+    check_refusal,
+    each_strategy,
+    write_texts,
+)
 
 torch = pytest.importorskip("torch")
 
-import specjax  # noqa: E402
 from specjax.loading import load  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -106,17 +111,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("change", "said"), REFUSED)
 def test_fields_that_change_what_is_computed_are_obeyed_or_refused(change, said, tmp_path):
-    from safetensors.numpy import save_file
-
-    from specjax.runtime.files import write_json
-
-    config = json.loads((Path(GOLDEN["FOLDER"]) / "config.json").read_text("utf-8"))
-    for side, fields in change.items():
-        config[side] = None if fields is None else config[side] | fields
-    write_json(tmp_path / "config.json", config)
-    save_file({}, tmp_path / "model.safetensors")
-    with pytest.raises(specjax.UserError, match=said):
-        load(tmp_path)
+    check_refusal(Path(GOLDEN["FOLDER"]), change, said, tmp_path)
 
 
 @pytest.mark.parametrize("changes", [{}, {"max_patches": 7}, {"do_normalize": False}], ids=str)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import specjax
 from specjax.decoding.strategy import Strategy
 from specjax.hf import huggingface
 from specjax.loading import LoadedModel
+from specjax.runtime.files import write_json
 
 STRATEGIES = {
     "plain": specjax.autoregressive(),
@@ -67,3 +70,14 @@ def check_exports(theirs: Any, ours: LoadedModel, folder: Path, logits: Callable
         # PyTorch's products round by how their weights lie in memory.
         np.testing.assert_allclose(logits(again.eval()), expected, rtol=0, atol=1e-5)
         assert huggingface.load(folder / name).model == ours.model
+
+
+def check_refusal(golden: Path, change: dict[str, Any], said: str, folder: Path) -> None:
+    """The golden configuration with a `change` of its parts is refused in a sentence."""
+    config = json.loads((golden / "config.json").read_text("utf-8"))
+    for side, fields in change.items():
+        config[side] = None if fields is None else config[side] | fields
+    write_json(folder / "config.json", config)
+    save_file({}, folder / "model.safetensors")
+    with pytest.raises(specjax.UserError, match=said):
+        specjax.load(folder)
