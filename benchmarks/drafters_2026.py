@@ -4,15 +4,16 @@
       --train=train.en.gz,train.de.gz --validation=val.en.gz,val.de.gz \\
       --test=test.en.gz,test.de.gz --seconds=240 --workdir=runs/study
 
-For a decoder-only target `--kind=llama --task=gsm8k`. Each contestant is trained by its config of
+For a decoder-only target `--kind=llama --task=gsm8k`; for a chat model see
+docs/lab_book/drafters_2026.md. Each contestant is trained by its config of
 configs/training/ on what the target writes; a short run gives the time of a step, and the number of
 steps is what `--seconds` hold, whatever compiling and evaluating take. Ablations exchange the loss
 without the head, the head without the loss, and the divergence. Then each drafts the test prompts:
-a chain, trees of the most probable nodes, and a chain of sampled tokens. What the workdir has is
-not done again. Two tables are printed: what was measured, and the speed that the measured tokens
-per call would give on chips at most, from the shapes of the models (rounds_on_chips.py). All
-figures are in `study.json`. `--only=eagle,dflash` picks contestants; on a busy machine pin the
-whole to a core of its own.
+a chain, trees of the most probable nodes (of a suffix: continuations of several matches), and a
+chain of sampled tokens. What the workdir has is not done again. Two tables are printed: what was
+measured, and the speed that the measured tokens per call would give on chips at most, from the
+shapes of the models (rounds_on_chips.py). All figures are in `study.json`. `--only=eagle,dflash`
+picks contestants; on a busy machine pin the whole to a core of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import json
 import shutil
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +39,8 @@ from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import write_json
 
-PROBE_STEPS = 60
-"""Steps of the run that times a step; the fastest twenty count, as in others shapes compile."""
-
 CHAIN = 4
 """Drafted tokens of every chain."""
-
-NODES = (16, 64, 128)
-"""Sizes of the trees."""
-
-STRATEGIES = ("chain", *(f"tree_{nodes}" for nodes in NODES), "chain_sampled")
-"""What is drafted, beside autoregressive decoding of the same kind."""
 
 PREDICTED_ON = ("v5e", "v6e", "h100")
 """Chips of the predicted speeds."""
@@ -58,13 +50,13 @@ OUTPUTS = "target_outputs.jsonl"
 
 @dataclasses.dataclass(frozen=True)
 class Contestant:
-    """A drafter, its training and its trees.
+    """A drafter, its training if it has any, and its trees.
 
     A drafter whose places know nothing of each other has the most probable nodes of all trees of so
-    many levels, another one those of a tree of `widths`.
+    many levels, another one those of a tree of `widths`. Copies are as many as the nodes hold.
     """
 
-    config: str  # of configs/training, with the kind of target if it takes one
+    config: str  # of configs/training, with the kind of target if it takes one; empty: no training
     drafter: str
     levels: int = 0
     widths: tuple[int, ...] = ()
@@ -93,6 +85,7 @@ def find_contestants(kind: str) -> dict[str, Contestant]:
         "p_eagle": Contestant(f"p_eagle:{kind}", "p_eagle", 5),
         "medusa": Contestant("medusa:medusa", "medusa", 4),
         "hydra": Contestant("medusa:hydra", "hydra", widths=(8, 4, 2, 1)),
+        "suffix": Contestant("", "suffix"),
     }
 
 
@@ -101,18 +94,38 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--target", required=True, help="directory or hub id")
-    parser.add_argument("--small", required=True, help="small model that is distilled further")
+    parser.add_argument("--small", default="", help="small model that is distilled further")
     parser.add_argument("--kind", default="t5", choices=("t5", "llama"), help="of the target")
     for name in ("train", "validation", "test"):
         parser.add_argument(f"--{name}", required=True, help="file, or source and reference files")
-    parser.add_argument("--task", default="multi30k_ende", help="of the files")
+    parser.add_argument("--task", default="multi30k_ende", help="of the files; empty: plain ones")
+    parser.add_argument("--test_task", help="of the test file, where it is another")
     parser.add_argument("--examples", type=int, default=12_000, help="texts to train on")
     parser.add_argument("--test_examples", type=int, default=60)
     parser.add_argument("--max_new_tokens", type=int, default=64)
+    parser.add_argument("--nodes", type=int, nargs="*", default=(16, 64, 128), help="of trees")
     parser.add_argument("--seconds", type=float, default=600.0, help="of training steps, each")
+    parser.add_argument(
+        "--probe_steps",
+        type=int,
+        default=60,
+        help="of the run that times a step; the fastest twenty count, as in others shapes compile",
+    )
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--only", default="", help="names of contestants, with commas")
+    for name in ("settings", "training", "decoding"):
+        parser.add_argument(
+            f"--{name}",
+            type=json.loads,
+            default={},
+            help=f"JSON of config fields of {'all runs' if name == 'settings' else name}",
+        )
     return parser.parse_args()
+
+
+def list_strategies(args: argparse.Namespace) -> list[str]:
+    """What is drafted, beside autoregressive decoding of the same kind."""
+    return ["chain", *(f"tree_{nodes}" for nodes in args.nodes), "chain_sampled"]
 
 
 class Study:
@@ -123,10 +136,12 @@ class Study:
 
     def train(self, name: str, contestant: Contestant) -> dict[str, Any]:
         """Trains for the seconds asked for; returns steps, their seconds and the evaluation."""
+        if not contestant.config:
+            return {"steps": 0, "seconds": 0.0}
         folder = self.args.workdir / name
         results = folder / "train" / "results.json"
         if not results.exists():
-            probe = self.run_training(folder / "probe", contestant, PROBE_STEPS)
+            probe = self.run_training(folder / "probe", contestant, self.args.probe_steps)
             rate = max(rate for _, rate in rates(probe))
             self.run_training(folder / "train", contestant, round(self.args.seconds * rate))
         known = json.loads(results.read_text("utf-8"))
@@ -159,14 +174,16 @@ class Study:
             "train.task": args.task,
             "validation.task": args.task,
             "train.examples": args.examples,
-            "validation.examples": 16 if steps == PROBE_STEPS else 128,
+            "validation.examples": 16 if steps == args.probe_steps else 128,
+            **args.settings,
+            **args.training,
             **contestant.changes,
         }
         if contestant.drafter == "neural":
             changes["model.checkpoint"] = args.small
         config.update_from_flattened_dict(changes)
-        read_files(config.train.data, args.train)
-        read_files(config.validation.data, args.validation)
+        read_files(config.train, args.train)
+        read_files(config.validation, args.validation)
         folder.mkdir(parents=True, exist_ok=True)
         shared = args.workdir / OUTPUTS
         if shared.exists():
@@ -196,7 +213,7 @@ class Study:
             rounds = price_rounds(config, PRICED[chip]).rounds
             found[chip] = {
                 strategy: decoded[strategy]["tokens_per_target_call"] / rounds[strategy].steps
-                for strategy in STRATEGIES
+                for strategy in list_strategies(self.args)
             }
         return found
 
@@ -204,33 +221,38 @@ class Study:
         """Chain, trees and a sampled chain of a contestant beside autoregressive decoding."""
         args, trained = self.args, self.args.workdir / name / "train"
         own: dict[str, Any] = {"drafter": contestant.drafter}
-        heads = trained / "heads.safetensors"
-        if not heads.exists():
+        heads, model = trained / "heads.safetensors", trained / "model"
+        given: dict[str, Any] = {}
+        if heads.exists():
+            given["heads"] = str(heads)
+        elif model.exists():
+            given["drafters"] = {"own": str(model)}
             own["model"] = "own"
-        elif contestant.drafter == "medusa":
+        if contestant.drafter == "medusa":
             own["model"] = "target"
         chain = own | {"length": CHAIN}
         strategies = {"autoregressive": AUTOREGRESSIVE, "chain": chain}
-        for nodes in NODES:
-            shape = {"widths": contestant.widths} if contestant.widths else {}
-            levels = {"length": contestant.levels} if contestant.levels else {}
-            strategies[f"tree_{nodes}"] = own | shape | levels | {"nodes": nodes}
+        for nodes in args.nodes:
+            if contestant.widths:
+                shape = {"widths": contestant.widths, "nodes": nodes}
+            elif contestant.levels:
+                shape = {"length": contestant.levels, "nodes": nodes}
+            else:
+                shape = {"length": CHAIN, "branches": nodes // CHAIN}
+            strategies[f"tree_{nodes}"] = own | shape
         strategies |= {"sampled": SAMPLED, "chain_sampled": chain | {"temperature": 1.0}}
         config = decode_config(
             target=args.target,
-            task=args.task,
+            task=args.task if args.test_task is None else args.test_task,
             examples=args.test_examples,
             max_new_tokens=args.max_new_tokens,
             bucket=64,
             repeats=1,
             strategies=strategies,
-            **(
-                {"heads": str(heads)}
-                if heads.exists()
-                else {"drafters": {"own": str(trained / "model")}}
-            ),
+            **given,
         )
-        read_files(config.data, args.test)
+        config.update_from_flattened_dict({**args.settings, **args.decoding})
+        read_files(config, args.test)
         return config
 
 
@@ -241,9 +263,13 @@ def load_config(spec: str) -> ConfigDict:
     return module.get_config(word) if word else module.get_config()
 
 
-def read_files(data: ConfigDict, files: str) -> None:
-    """Sets the files of a data set."""
-    data.path, _, data.reference_path = files.partition(",")
+def read_files(config: ConfigDict, files: str) -> None:
+    """Sets the files of a data set, of a task's or plain ones."""
+    source, _, reference = files.partition(",")
+    if config.task:
+        config.data.path, config.data.reference_path = source, reference
+    else:
+        config.source_file, config.reference_file = source, reference
 
 
 def rates(folder: Path) -> list[tuple[int, float]]:
@@ -282,39 +308,40 @@ def main() -> int:
         found[name] = {"training": trained, "decoding": decoded, "predicted": predicted}
         jax.clear_caches()
         write_json(file, found)
-    print(format_table(found))
+    strategies = list_strategies(args)
+    print(format_table(found, strategies))
     print()
-    print(format_predictions(found))
+    print(format_predictions(found, strategies))
     return 0
 
 
-def format_table(found: Mapping[str, Any]) -> str:
+def format_table(found: Mapping[str, Any], strategies: Sequence[str]) -> str:
     """A row of a contestant: its training, acceptance by place, tokens per call, and speeds."""
     lines = [
-        "drafter | steps | seconds | accepted at 1, 2, 3 | " + " | ".join(STRATEGIES),
-        " | ".join(["---"] * (4 + len(STRATEGIES))),
+        "drafter | steps | seconds | accepted at 1, 2, 3 | " + " | ".join(strategies),
+        " | ".join(["---"] * (4 + len(strategies))),
     ]
     for name, of in found.items():
         trained, decoded = of["training"], of["decoding"]
         accepted = [trained.get(f"acceptance_0_at_{place}") for place in (1, 2, 3)]
         cells = [name, str(trained["steps"]), f"{trained['seconds']:.0f}"]
         cells.append(", ".join("-" if one is None else f"{one:.3f}" for one in accepted))
-        for strategy in STRATEGIES:
+        for strategy in strategies:
             made = decoded[strategy]
             cells.append(f"{made['tokens_per_target_call']:.2f} ({made['speedup']:.2f})")
         lines.append(" | ".join(cells))
     return "\n".join(lines)
 
 
-def format_predictions(found: Mapping[str, Any]) -> str:
+def format_predictions(found: Mapping[str, Any], strategies: Sequence[str]) -> str:
     """A row of a contestant: its predicted speedups on each chip, a column for each strategy."""
     lines = [
-        "drafter | chip | " + " | ".join(STRATEGIES),
-        " | ".join(["---"] * (2 + len(STRATEGIES))),
+        "drafter | chip | " + " | ".join(strategies),
+        " | ".join(["---"] * (2 + len(strategies))),
     ]
     for name, of in found.items():
         for chip, speeds in of["predicted"].items():
-            lines.append(" | ".join([name, chip, *(f"{speeds[one]:.2f}" for one in STRATEGIES)]))
+            lines.append(" | ".join([name, chip, *(f"{speeds[one]:.2f}" for one in strategies)]))
     return "\n".join(lines)
 
 
