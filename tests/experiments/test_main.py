@@ -103,7 +103,8 @@ def test_the_parts_of_a_strategy_s_figures_agree(finished):
         assert (spent["drafter"] > 0) == ("drafter" in entry["calls"])
         predicted = entry["predicted"]
         assert predicted["with_v"] == entry["speedup_predicted"]
-        assert predicted["priced"] == "in place" and predicted["round_ms"] > 0
+        # A busy machine may have left no loop whose times make sense (tests/measuring).
+        assert predicted["priced"] in ("in place", "alone") and predicted["round_ms"] > 0
         assert set(entry["operations"]) == {"total", *entry["calls"]}
 
 
