@@ -129,7 +129,7 @@ def _number(name: str, args: argparse.Namespace) -> float:
     return number
 
 
-def wanted(args: argparse.Namespace, part: Part) -> list[Unit]:
+def list_units(args: argparse.Namespace, part: Part) -> list[Unit]:
     """The units of a part."""
     pair = planted.PAIRS[part.pair]
     found = (
@@ -138,11 +138,13 @@ def wanted(args: argparse.Namespace, part: Part) -> list[Unit]:
     return list(found)
 
 
-def missing(args: argparse.Namespace, part: Part, results: Results) -> list[Unit]:
+def list_missing(args: argparse.Namespace, part: Part, results: Results) -> list[Unit]:
     """The units of a part that are not measured yet; command buffers are of GPUs."""
     if part.setting == "off" and results.about.get("platform", "gpu") != "gpu":
         return []
-    return [unit for unit in wanted(args, part) if not results.has(part[0], part[1], unit, part[2])]
+    return [
+        unit for unit in list_units(args, part) if not results.has(part[0], part[1], unit, part[2])
+    ]
 
 
 def parts(args: argparse.Namespace) -> Iterator[Part]:
@@ -162,7 +164,7 @@ def measure(args: argparse.Namespace, argv: list[str]) -> int:
     until = time.time() + 60 * args.minutes if args.minutes else float("inf")
     code = 0
     for part in parts(args):
-        count = len(missing(args, part, Results(args.out)))
+        count = len(list_missing(args, part, Results(args.out)))
         if count and time.time() < until:
             print(f"{part.pair}, {part.setting}, pass {part.number + 1}: {count} to do", flush=True)
             words = ":".join(map(str, part))
@@ -177,7 +179,7 @@ def measure(args: argparse.Namespace, argv: list[str]) -> int:
                 return code
             if done.returncode:
                 print(f"{words} ended with exit code {done.returncode}; see above", flush=True)
-    left = sum(len(missing(args, part, Results(args.out))) for part in parts(args))
+    left = sum(len(list_missing(args, part, Results(args.out))) for part in parts(args))
     if left:
         print(f"{left} measurements are left; the same command goes on with them", flush=True)
     return code
@@ -196,7 +198,7 @@ def work(args: argparse.Namespace, part: Part) -> None:
     results = Results(args.out)
     agree(args, results)
     describe_device(part, results)
-    todo = missing(args, part, results)
+    todo = list_missing(args, part, results)
     if not todo or over(args):
         return
     texts, pair = Texts(args.prompt_tokens, args.new_tokens), planted.PAIRS[part.pair]
@@ -214,7 +216,7 @@ def work(args: argparse.Namespace, part: Part) -> None:
         except RuntimeError as error:
             row = {"failed": no_memory(error)}
         results.add(*part[:2], unit, part.number, row)
-        print(f"  {index} of {len(todo)}: {unit.key}: {shown(row)}", flush=True)
+        print(f"  {index} of {len(todo)}: {unit.key}: {format_row(row)}", flush=True)
 
 
 def over(args: argparse.Namespace) -> bool:
@@ -274,7 +276,7 @@ def no_memory(error: RuntimeError) -> str:
     return "memory is not enough"
 
 
-def shown(row: dict[str, Any]) -> str:
+def format_row(row: dict[str, Any]) -> str:
     if "failed" in row:
         return row["failed"]
     base, other = (min(row[side]) for side in ("base_ms", "other_ms"))

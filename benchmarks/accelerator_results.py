@@ -178,11 +178,11 @@ def _bound_ms(pair: str, texts: Texts, batch: int, bandwidth: float | None) -> f
     """Milliseconds that reading the target's weights and half-filled caches takes."""
     shapes = planted.PAIRS[pair]
     cached = texts.head(shapes.encoder_decoder) + texts.new / 2
-    moved = step_bytes(planted.described(shapes.target), batch, cached, texts.prompt)
+    moved = step_bytes(planted.describe_model(shapes.target), batch, cached, texts.prompt)
     return moved / bandwidth * 1e3 if bandwidth else None
 
 
-def _reached(bound: float | None, measured: Sequence[float]) -> str:
+def _format_share(bound: float | None, measured: Sequence[float]) -> str:
     return f"{100 * bound / statistics.median(measured):.0f}%" if bound else "-"
 
 
@@ -203,7 +203,12 @@ def _calls(figures: Figures, texts: Texts, bandwidth: float | None) -> list[str]
         found = [figures.ratios(DRAFT, batch=batch, drafter=name) for name in drafters]
         found += [figures.ratios(VERIFY, batch=batch, length=length) for length in lengths]
         table.append(
-            [str(batch), spread(steps), f"{bound:.2f}" if bound else "-", _reached(bound, steps)]
+            [
+                str(batch),
+                spread(steps),
+                f"{bound:.2f}" if bound else "-",
+                _format_share(bound, steps),
+            ]
             + [spread(ratios, 3) if ratios else "-" for ratios in found]
         )
     return _markdown(table)
@@ -227,7 +232,7 @@ def _decodes(figures: Figures, texts: Texts, bandwidth: float | None) -> list[st
                 *(drafter, str(length), f"{acceptance:.2f}"),
                 f"{statistics.mean(accepted):.2f}" if accepted else "-",
                 "same" if all(row["same_tokens"] for row in rows) else "DIFFER",
-                *(spread(base), _reached(bound, base), spread(other)),
+                *(spread(base), _format_share(bound, base), spread(other)),
                 spread([1 / ratio for ratio in figures.ratios(DECODE, **chosen)]),
                 f"{predicted:.2f}" if predicted else "-",
                 _paper(figures.pair, drafter, length, acceptance),

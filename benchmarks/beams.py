@@ -101,7 +101,7 @@ def theirs(args: argparse.Namespace, decoder_only: bool) -> Decode:
     @torch.inference_mode()
     def decode(ids: list[list[int]]) -> Outcome:
         width = max(map(len, ids))
-        rows = [padded(row, width, decoder_only) for row in ids]
+        rows = [pad_prompt(row, width, decoder_only) for row in ids]
         prompt, mask = (torch.tensor(each) for each in zip(*rows, strict=True))
         made = model.generate(
             prompt,
@@ -115,19 +115,19 @@ def theirs(args: argparse.Namespace, decoder_only: bool) -> Decode:
             output_scores=True,
         )
         texts = made.sequences[:, width if decoder_only else 1 :].tolist()
-        return Outcome([ended(text, ends) for text in texts], made.sequences_scores.tolist())
+        return Outcome([cut_at_end(text, ends) for text in texts], made.sequences_scores.tolist())
 
     return decode
 
 
-def padded(row: list[int], width: int, left: bool) -> tuple[list[int], list[int]]:
+def pad_prompt(row: list[int], width: int, left: bool) -> tuple[list[int], list[int]]:
     """A prompt with zeros up to a width, and which of them are tokens."""
     rest = [0] * (width - len(row))
     here = [1] * len(row)
     return (rest + row, rest + here) if left else (row + rest, here + rest)
 
 
-def ended(text: list[int], ends: list[int]) -> list[int]:
+def cut_at_end(text: list[int], ends: list[int]) -> list[int]:
     """The text up to its first end."""
     return next((text[: at + 1] for at, token in enumerate(text) if token in ends), text)
 

@@ -110,7 +110,7 @@ class Loaded:
     @classmethod
     def make(cls, pair: planted.Pair, texts: Texts) -> Loaded:
         shapes = {"target": pair.target, **pair.drafters}
-        models = {name: planted.described(shape) for name, shape in shapes.items()}
+        models = {name: planted.describe_model(shape) for name, shape in shapes.items()}
         params = {
             name: planted.weights(model, seed) for seed, (name, model) in enumerate(models.items())
         }
@@ -182,8 +182,8 @@ class Decodes:
             return generator.run(batch, keys, np.full_like(batch.limit, limit), trees=trees)
 
         jax.block_until_ready((keys, trees))
-        reading, _ = timed(lambda: jax.block_until_ready(run(0)))
-        whole, generation = timed(lambda: jax.block_until_ready(run(texts.new)))
+        reading, _ = time_run(lambda: jax.block_until_ready(run(0)))
+        whole, generation = time_run(lambda: jax.block_until_ready(run(texts.new)))
         statistics = summarize(generator.decoder, [(generation, 1)])
         return Trial(
             (whole - reading) / texts.new * 1e3,
@@ -195,10 +195,10 @@ class Decodes:
         """The drafter's parameters with the errors of a repeat."""
         vocabulary = self._loaded.models["target"].info.vocab_size
         after = planted.successors(vocabulary, self._unit.acceptance, seed=repeat)
-        return {"drafter": planted.counting(self._loaded.params[self._unit.drafter], after)}
+        return {"drafter": planted.set_successors(self._loaded.params[self._unit.drafter], after)}
 
 
-def timed(run: Callable[[], Any]) -> tuple[float, Any]:
+def time_run(run: Callable[[], Any]) -> tuple[float, Any]:
     """Seconds, and what came of it."""
     start = time.perf_counter()
     found = run()

@@ -9,8 +9,8 @@ from typing import Any
 
 import planted
 import torch
-from contests import Texts, Trial, Unit, timed
-from huggingface_generate import generating
+from contests import Texts, Trial, Unit, time_run
+from huggingface_generate import make_generate
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 
@@ -32,7 +32,7 @@ class Decodes:
 
     def __init__(self, loaded: Loaded, unit: Unit) -> None:
         target, self._drafter = (loaded.models[name] for name in ("target", unit.drafter))
-        self._sides = [generating(target), generating(target, self._drafter, unit.length)]
+        self._sides = [make_generate(target), make_generate(target, self._drafter, unit.length)]
         self._prompt = planted.prompt(loaded.pair, loaded.texts.prompt)
         self._unit, self._new = unit, loaded.texts.new
         for side in (0, 1):
@@ -45,8 +45,8 @@ class Decodes:
         decode = self._sides[side]
         _synchronize()
         # The ids come back as a list, so the device is done when the clock is read.
-        reading, _ = timed(lambda: decode(self._prompt, 1))
-        whole, tokens = timed(lambda: decode(self._prompt, self._new))
+        reading, _ = time_run(lambda: decode(self._prompt, 1))
+        whole, tokens = time_run(lambda: decode(self._prompt, self._new))
         return Trial((whole - reading) / (self._new - 1) * 1e3, tokens)
 
 
@@ -83,5 +83,5 @@ def _model(shape: planted.Shape) -> Any:
 def _count(model: Any, after: Any) -> None:
     """Makes the model go on from each token as `after` [V] says."""
     table = model.get_input_embeddings().weight
-    rows = torch.as_tensor(planted.preceding(after), device=table.device)
+    rows = torch.as_tensor(planted.find_predecessors(after), device=table.device)
     model.get_output_embeddings().weight.copy_(table[rows])

@@ -32,7 +32,7 @@ Generate = Callable[[Prompt, int], list[int]]
 """New token ids from a prompt and the most new tokens."""
 
 
-def parsed_rival(text: str, drafters: Sequence[str]) -> tuple[str, str, int]:
+def parse_rival(text: str, drafters: Sequence[str]) -> tuple[str, str, int]:
     """The kind, drafter and draft length of a rival; 0 is the default length.
 
     Raises:
@@ -56,9 +56,9 @@ class Rivals:
     def __init__(self, places: Mapping[str, str], rivals: Sequence[str], threads: int) -> None:
         torch.set_num_threads(threads)
         drafters = [name for name in places if name != "target"]
-        self._rivals = {rival: parsed_rival(rival, drafters) for rival in rivals}
+        self._rivals = {rival: parse_rival(rival, drafters) for rival in rivals}
         used = {"target", *(name for _, name, _ in self._rivals.values() if name)}
-        self.models = {name: loaded(places[name]) for name in used}
+        self.models = {name: load_model(places[name]) for name in used}
         self._tokenizers = {name: AutoTokenizer.from_pretrained(places[name]) for name in used}
         self.calls = 0
         self.models["target"].register_forward_pre_hook(self._count)
@@ -73,11 +73,11 @@ class Rivals:
     def _decoder(self, kind: str, name: str, length: int) -> Generate:
         target = self.models["target"]
         if kind != "assisted":
-            return generating(target, lookup=length)
+            return make_generate(target, lookup=length)
         tokenizers = self._tokenizers["target"], self._tokenizers[name]
         shared = tokenizers[0].get_vocab() == tokenizers[1].get_vocab()
         threshold = 0.0 if length else DEFAULT_THRESHOLD
-        return generating(
+        return make_generate(
             target,
             self.models[name],
             length or DEFAULT_LENGTH,
@@ -86,7 +86,7 @@ class Rivals:
         )
 
 
-def loaded(place: str) -> Any:
+def load_model(place: str) -> Any:
     """The float32 model of a directory or hub id."""
     config = AutoConfig.from_pretrained(place)
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
@@ -95,7 +95,7 @@ def loaded(place: str) -> Any:
     return kind.from_pretrained(place, dtype=torch.float32).eval()
 
 
-def generating(
+def make_generate(
     target: Any,
     drafter: Any = None,
     length: int = 0,

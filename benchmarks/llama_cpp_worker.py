@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 
-def decoded(model: Any, ids: list[int], most: int) -> tuple[list[int], float]:
+def decode_greedily(model: Any, ids: list[int], most: int) -> tuple[list[int], float]:
     """Greedy tokens of a prompt, that of the end included, and the seconds that they took."""
     start = time.perf_counter()
     model.reset()
@@ -27,7 +27,7 @@ def decoded(model: Any, ids: list[int], most: int) -> tuple[list[int], float]:
     return tokens, time.perf_counter() - start
 
 
-def loaded(file: str, threads: int, context: int, repacked: bool) -> Any:
+def load_model(file: str, threads: int, context: int, repacked: bool) -> Any:
     """The model; the package has no argument for its buffers, only llama.cpp's defaults."""
     from llama_cpp import Llama, llama_cpp
 
@@ -44,9 +44,9 @@ def loaded(file: str, threads: int, context: int, repacked: bool) -> Any:
 
 def main() -> None:
     file, threads, context, repacked = sys.argv[1], *map(int, sys.argv[2:])
-    model = loaded(file, threads, context, bool(repacked))
+    model = load_model(file, threads, context, bool(repacked))
     for line in sys.stdin:
-        print(json.dumps(decoded(model, *json.loads(line))), flush=True)
+        print(json.dumps(decode_greedily(model, *json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ class Comparison:
         for repeat in range(repeats):
             for name in list(rates)[:: 1 if repeat % 2 == 0 else -1]:
                 rates[name].append(self.decode(name)[0])
-        numbers = {name: _rounded(value) for name, value in self.strategy.numbers}
+        numbers = {name: _round_values(value) for name, value in self.strategy.numbers}
         shown = results[LOAD].statistics
         print(f"batch {self.size}: {len(self.prompts)} prompts, {json.dumps(numbers)}")
         for clock, words in enumerate(("a second", "a second of the processors")):
@@ -93,7 +93,7 @@ class Comparison:
         )
 
 
-def _rounded(value: Any) -> Any:
+def _round_values(value: Any) -> Any:
     return [round(x, 3) for x in value] if isinstance(value, tuple) else round(value, 3)
 
 

@@ -85,7 +85,7 @@ def decode(model: LanguageModel, new: int, params: Params, cache: Cache) -> tupl
     return jax.lax.fori_loop(0, new, step, (first, cache))
 
 
-def timed(compiled: Any, trials: int, *args: Any) -> tuple[float, Any]:
+def time_program(compiled: Any, trials: int, *args: Any) -> tuple[float, Any]:
     """Median seconds of a program, and its result."""
     took, result = [], jax.block_until_ready(compiled(*args))
     for _ in range(trials):
@@ -109,10 +109,10 @@ def show(model: LanguageModel, params: Params, size: int, flags: argparse.Namesp
     if taken > flags.most * GIB:
         print(words, "(not run)", flush=True)
         return
-    seconds, cache = timed(start, flags.trials, params, prompt, jnp.array([size]))
+    seconds, cache = time_program(start, flags.trials, params, prompt, jnp.array([size]))
     last = jax.jit(lambda *args: decode(model, flags.new, *args)[0])
     step = last.lower(params, cache).compile()
-    token, _ = timed(step, flags.trials, params, cache)
+    token, _ = time_program(step, flags.trials, params, cache)
     print(
         f"{words} {seconds:8.3f} s, decode {measure_memory(step).temporaries / MIB:6.1f} MiB"
         f" {token / flags.new * 1e3:7.2f} ms a token",

@@ -72,7 +72,7 @@ def draft_often(drafter: MaxGram, table: dict, tokens: jax.Array, length: jax.Ar
     return jax.lax.fori_loop(0, DRAFTS, again, jnp.zeros(1, jnp.int32))
 
 
-def timed_steps(positions: int) -> Timing:
+def time_steps(positions: int) -> Timing:
     """One-token steps of the model that drafts are compared with."""
     model = Causal(
         CausalConfig(
@@ -89,7 +89,7 @@ def main() -> None:
     flags = parse()
     drafter = MaxGram(flags.length)
     table = ngram.fit([text.tolist() for text in texts(4 * flags.context).values()], VOCABULARY)
-    steps = {size: timed_steps(size) for size in (flags.context + 64, SHORT)}
+    steps = {size: time_steps(size) for size in (flags.context + 64, SHORT)}
     padded = {
         name: jnp.asarray(np.pad(text, (0, 64))[None], jnp.int32)
         for name, text in texts(flags.context).items()

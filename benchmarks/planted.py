@@ -81,7 +81,7 @@ def endless(shape: Shape) -> Shape:
     return {**shape, "eos_token_id": None}
 
 
-def described(shape: Shape) -> LanguageModel:
+def describe_model(shape: Shape) -> LanguageModel:
     """The model of a shape in bfloat16, without an end of text."""
     family, config = parse_config("shape", endless(shape), None, jnp.bfloat16)
     return family.model(config)
@@ -96,18 +96,18 @@ def successors(vocabulary: int, acceptance: float = 1.0, seed: int = 0) -> np.nd
     after = (np.arange(vocabulary) + 1) % vocabulary
     starts = range(0, vocabulary, BLOCK)
     wrong = np.concatenate(
-        [_drawn(rng, start, min(BLOCK, vocabulary - start), 1 - acceptance) for start in starts]
+        [_draw(rng, start, min(BLOCK, vocabulary - start), 1 - acceptance) for start in starts]
     )
     # Each gets what should follow the next wrong one: all differ, and the table is only reordered.
     after[wrong] = after[np.roll(wrong, -1)]
     return after
 
 
-def _drawn(rng: np.random.Generator, start: int, size: int, rate: float) -> np.ndarray:
+def _draw(rng: np.random.Generator, start: int, size: int, rate: float) -> np.ndarray:
     return start + rng.choice(size, round(rate * size), replace=False)
 
 
-def preceding(after: np.ndarray) -> np.ndarray:
+def find_predecessors(after: np.ndarray) -> np.ndarray:
     """The token [V] that each token follows: the rows of the embedding in the output layer."""
     return np.argsort(after)
 
@@ -122,16 +122,16 @@ def weights(model: LanguageModel, seed: int) -> Params:
         for (path, leaf), key in zip(leaves, keys, strict=True)
     ]
     params = jax.tree_util.tree_unflatten(tree, drawn)
-    return counting(params, successors(model.info.vocab_size))
+    return set_successors(params, successors(model.info.vocab_size))
 
 
-def counting(params: Params, after: np.ndarray) -> Params:
+def set_successors(params: Params, after: np.ndarray) -> Params:
     """The parameters with an output layer by which `after` [V] says what follows each token."""
-    return {**params, "head": {"kernel": _reordered(params["embedding"], preceding(after))}}
+    return {**params, "head": {"kernel": _reorder(params["embedding"], find_predecessors(after))}}
 
 
 @jax.jit
-def _reordered(table: jax.Array, rows: jax.Array) -> jax.Array:
+def _reorder(table: jax.Array, rows: jax.Array) -> jax.Array:
     return table[rows].T
 
 

@@ -24,8 +24,8 @@ from typing import Any
 import jax
 from flags import Parser
 from programs_cases import Case, cases
-from programs_models import lowered
-from programs_text import normalized, operations, sha256
+from programs_models import lower_program
+from programs_text import normalize, operations, sha256
 
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import check_folder, write_json
@@ -62,7 +62,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def chosen(only: str) -> list[Case]:
+def choose_cases(only: str) -> list[Case]:
     """The cases whose names have `only` in them.
 
     Raises:
@@ -130,7 +130,7 @@ def difference(before: Fingerprint, after: Fingerprint) -> str:
     return f"{', '.join(words)}; {before['lines']} lines before, {after['lines']} after"
 
 
-def compared(
+def compare_programs(
     before: Mapping[str, Fingerprint], after: Mapping[str, Fingerprint]
 ) -> Iterator[tuple[str, str, str]]:
     """Name, verdict and its words, case by case: those that are gone last."""
@@ -148,7 +148,7 @@ def programs(some: Sequence[Case], platform: str) -> Iterator[tuple[str, str]]:
     """
     for case in some:
         try:
-            yield case.name, normalized(lowered(case, platform))
+            yield case.name, normalize(lower_program(case, platform))
         except UserError as error:
             raise UserError(f"the case {case.name!r} cannot be lowered: {error}") from None
         except Exception as error:
@@ -158,7 +158,7 @@ def programs(some: Sequence[Case], platform: str) -> Iterator[tuple[str, str]]:
 
 def run(args: argparse.Namespace) -> int:
     """Lowers, writes and compares; returns the exit code."""
-    some = chosen(args.only)
+    some = choose_cases(args.only)
     before = read(args.against, args.platform) if args.against else {}
     before = {name: entry for name, entry in before.items() if args.only in name}
     made: dict[str, dict[str, Any]] = {}
@@ -179,7 +179,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"{len(made)} programs in {took:.0f} s")
         return 0
     verdicts = []
-    for name, found, words in compared(before, made):
+    for name, found, words in compare_programs(before, made):
         verdicts.append(found)
         print(f"{name}: {words}")
     print(", ".join(f"{verdicts.count(one)} {one}" for one in VERDICTS) + f" in {took:.0f} s")

@@ -152,13 +152,13 @@ def _choices() -> Iterator[Case]:
     for name in (*CHOOSING, "online"):
         arms = specs[name]["arms"]
         chosen = {arm: specs[arm] for arm in (*arms, name)}
-        yield Case(f"t5/arms {name}", functools.partial(_loaded, chosen, name))
+        yield Case(f"t5/arms {name}", functools.partial(_load_strategy, chosen, name))
     for switch in (False, True):
         made = functools.partial(_by_policy, switch)
         yield Case("t5/arms " + ("switched" if switch else "selected") + " by policy", made)
 
 
-def _loaded(specs: Mapping[str, Any], name: str) -> Strategy:
+def _load_strategy(specs: Mapping[str, Any], name: str) -> Strategy:
     """A strategy among others that a config spells."""
     return load_strategies(ConfigDict({"strategies": specs}))[name]
 

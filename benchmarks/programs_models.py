@@ -149,7 +149,7 @@ def tables(case: Case, made: Strategy, target: LanguageModel, drafter: Any) -> d
     return found
 
 
-def lowered(case: Case, platform: str) -> str:
+def lower_program(case: Case, platform: str) -> str:
     """The text of a case's decode program, as a platform is given it."""
     made = case.made()
     names = ("target", "drafter")

@@ -27,7 +27,7 @@ _APPLIED = re.compile(r" applies stablehlo\.(\w+)")
 _NOT_COUNTED = ("cond", "func", "module", "reducer", "return", "stablehlo.return")
 
 
-def normalized(text: str) -> str:
+def normalize(text: str) -> str:
     """The program under names that only say the order in which things come.
 
     Functions come in the order in which they are called first, equal ones once, and those that
@@ -41,7 +41,7 @@ def normalized(text: str) -> str:
     head, functions = _functions(_MODULE.sub("module", text))
     if "@main" not in functions:
         raise ValueError("the program has no function @main")
-    kept, digests = _merged(functions)
+    kept, digests = _merge_functions(functions)
     order = {digests["@main"]: 0}
     made, waiting = [], [digests["@main"]]
     while waiting:
@@ -59,13 +59,13 @@ def _functions(text: str) -> tuple[str, dict[str, str]]:
     found = list(_FUNCTION.finditer(text))
     ends = [*(one.start() for one in found[1:]), len(text.rstrip().removesuffix("}"))]
     bodies = {
-        one[1]: _numbered(text[one.end() : end].rstrip())
+        one[1]: _number_values(text[one.end() : end].rstrip())
         for one, end in zip(found, ends, strict=True)
     }
     return text[: found[0].start()] if found else text, bodies
 
 
-def _merged(functions: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def _merge_functions(functions: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Functions by a digest of themselves and of all that they call, and digests by name."""
     kept: dict[str, str] = {}
     digests: dict[str, str] = {}
@@ -85,7 +85,7 @@ def _merged(functions: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     return kept, digests
 
 
-def _numbered(body: str) -> str:
+def _number_values(body: str) -> str:
     """A function with its values numbered in the order of their definitions.
 
     Regions beside each other may use a name twice: the last definition counts.

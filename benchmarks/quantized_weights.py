@@ -68,7 +68,7 @@ def contestants(args: argparse.Namespace) -> dict[str, specjax.Generator]:
     return made
 
 
-def measured(
+def measure(
     generators: Mapping[str, specjax.Generator], prompts: list[str]
 ) -> tuple[dict[str, list[specjax.Result]], dict[str, np.ndarray]]:
     """Results and milliseconds per token of every text, by contestant."""
@@ -119,7 +119,7 @@ def main() -> None:
     examples = read_examples(args.reference)[: args.texts] if args.reference else []
     references = [example.source for example in examples]
     generators = contestants(args)
-    results, times = measured(generators, prompts)
+    results, times = measure(generators, prompts)
     base = times["float32"]
     same = {name: [r.tokens for r in found] for name, found in results.items()}
     rows = [

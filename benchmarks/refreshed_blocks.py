@@ -120,7 +120,7 @@ def measure(
         refreshed = Refreshed(model.config, known)
         steps = objective.compute_steps(refreshed, {}, frozen, batch, None)
         ids = frozen[TRUNK].params["ids"]
-        return [tuple(map(jnp.sum, masked(step.measurable(ids)))) for step in steps]
+        return [tuple(map(jnp.sum, mask_hits(step.measurable(ids)))) for step in steps]
 
     def total(known: int) -> np.ndarray:
         counted = [count_accepted(known, frozen, batch) for batch in batches]
@@ -135,7 +135,7 @@ def measure(
     }
 
 
-def masked(step: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
+def mask_hits(step: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
     """Hits and chances where they count, and which do."""
     hits, chance, mask = step
     return hits & mask, jnp.where(mask, chance, 0.0), mask

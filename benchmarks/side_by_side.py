@@ -169,7 +169,7 @@ class Side:
         return json.loads(line)
 
 
-def alternating(
+def run_alternately(
     sides: tuple[Side, Side], repeats: int, run: Callable[[Side], Row]
 ) -> Iterator[tuple[Row, Row]]:
     """What both sides answer, each time the other one first."""
@@ -181,8 +181,8 @@ def alternating(
 
 def measure(sides: tuple[Side, Side], strategy: str, repeats: int, compiles: int) -> Row:
     """Figures of one strategy."""
-    cold = list(alternating(sides, compiles, lambda side: side.decode(strategy, cold=True)))
-    warm = list(alternating(sides, repeats, lambda side: side.decode(strategy)))
+    cold = list(run_alternately(sides, compiles, lambda side: side.decode(strategy, cold=True)))
+    warm = list(run_alternately(sides, repeats, lambda side: side.decode(strategy)))
     ratios = [after["seconds"] / before["seconds"] for before, after in warm]
     usual = [statistics.median(pair[side]["seconds"] for pair in warm) for side in (0, 1)]
     compiling = [

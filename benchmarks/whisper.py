@@ -28,7 +28,7 @@ from specjax.data.sources import Source
 from specjax.decoding.loop import advance_jitted, begin_jitted, finish
 from specjax.decoding.summary import summarize
 from specjax.hf.shared_encoder import with_encoder_of
-from specjax.hf.speech import drafting_first
+from specjax.hf.speech import limit_draft_ids
 from specjax.loading import LoadedModel
 from specjax.metrics.metric import get_metric
 from specjax.reporting.table import align_columns
@@ -50,16 +50,16 @@ def main(argv: Sequence[str]) -> None:
     target = specjax.load(TARGET.value, weights=WEIGHTS.value)
     target = specjax.in_language(target, LANGUAGE.value, "transcribe")
     clips = examples("transcribe", Source("json", MANIFEST.value))
-    strategies = generators(target)
+    strategies = make_generators(target)
     results = {name: [] for name in strategies}
     texts: dict[str, list[str]] = {name: [] for name in strategies}
     statistics: dict[str, list[Any]] = {name: [] for name in strategies}
     for clip in clips:
-        states = {name: begun(one, clip.source) for name, one in strategies.items()}
+        states = {name: begin_decode(one, clip.source) for name, one in strategies.items()}
         seconds = {name: [] for name in strategies}
         for turn in range(1 + REPEATS.value):  # the first compiles
             for name, one in strategies.items():
-                took, generation = decoded(one, states[name])
+                took, generation = time_decode(one, states[name])
                 if turn:
                     seconds[name].append(took)
                 else:
@@ -69,10 +69,10 @@ def main(argv: Sequence[str]) -> None:
             results[name].append(each)
         print(clip.source, {name: f"{np.median(each):.3f}" for name, each in seconds.items()})
     references = [clip.reference for clip in clips]
-    print(table(strategies, results, texts, statistics, references))
+    print(format_table(strategies, results, texts, statistics, references))
 
 
-def generators(target: LoadedModel) -> dict[str, Generator]:
+def make_generators(target: LoadedModel) -> dict[str, Generator]:
     """The target alone, and with each drafter at each length."""
     drafters = {}
     for name, place in (("tiny", TINY.value), ("borrowing", BORROWING.value)):
@@ -81,7 +81,7 @@ def generators(target: LoadedModel) -> dict[str, Generator]:
             loaded = specjax.in_vocabulary_of(target, drafter, name=name)
             drafters[name] = with_encoder_of(target, loaded)
             if DRAFT_TOKENS.value:
-                drafters[name] = drafting_first(drafters[name], DRAFT_TOKENS.value)
+                drafters[name] = limit_draft_ids(drafters[name], DRAFT_TOKENS.value)
     made = {"alone": Generator(target, max_new_tokens=MOST.value)}
     for name, drafter in drafters.items():
         for length in map(int, LENGTHS.value):
@@ -91,7 +91,7 @@ def generators(target: LoadedModel) -> dict[str, Generator]:
     return made
 
 
-def begun(generator: Generator, audio: str) -> Any:
+def begin_decode(generator: Generator, audio: str) -> Any:
     """The state before the first round: audio and prefix read."""
     batch = generator.batch(generator.encode([audio]), 1)
     return jax.block_until_ready(
@@ -99,7 +99,7 @@ def begun(generator: Generator, audio: str) -> Any:
     )
 
 
-def decoded(generator: Generator, state: Any) -> tuple[float, Any]:
+def time_decode(generator: Generator, state: Any) -> tuple[float, Any]:
     """Seconds of all rounds from a state, which stays, and what they generate."""
     copy = jax.block_until_ready(jax.tree.map(jnp.copy, state))
     start = time.perf_counter()
@@ -108,7 +108,7 @@ def decoded(generator: Generator, state: Any) -> tuple[float, Any]:
     return time.perf_counter() - start, finish(after).replace(memory=())
 
 
-def table(
+def format_table(
     strategies: dict[str, Generator],
     results: dict[str, Any],
     texts: dict[str, list[str]],

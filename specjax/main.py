@@ -102,4 +102,4 @@ def enable_compilation_cache() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(processes.ending(main, sys.argv))
+    sys.exit(processes.exit_together(main, sys.argv))

@@ -52,7 +52,7 @@ INTEGERS = {
 """Least and most."""
 
 
-def called(name: str, value):
+def call_with(name: str, value):
     """What a caller does to use a number."""
     if name in ("batch_size", "seed"):
         return GENERATOR([[5, 6]], **{name: value})
@@ -67,7 +67,7 @@ def test_integers_are_refused_by_the_sentences_of_configs(name, value):
     with pytest.raises(UserError) as there:
         check_config(config)
     with pytest.raises(UserError) as here:
-        called(name, value)
+        call_with(name, value)
     assert f"config.{here.value}" == str(there.value)
 
 
@@ -82,9 +82,9 @@ def test_integers_too_large_to_be_printed_are_refused():
 def test_integers_have_a_least_and_a_most(name):
     least, most = INTEGERS[name]
     with pytest.raises(UserError, match=f"{name} is {least - 1}; it must be an integer of at"):
-        called(name, least - 1)
+        call_with(name, least - 1)
     with pytest.raises(UserError, match=f"an integer of at least {least} and at most {most:,}"):
-        called(name, most + 1)
+        call_with(name, most + 1)
 
 
 PROMPTS = {

@@ -48,20 +48,20 @@ def model(template: str | None) -> LoadedModel:
     return LoadedModel(model=None, params=None, tokenizer=tokenizer, name="chatty")
 
 
-def spelled(target: LoadedModel, rows: list[list[int]]) -> list[str]:
+def format_chat(target: LoadedModel, rows: list[list[int]]) -> list[str]:
     return [target.tokenizer.decode(row) for row in rows]
 
 
 def test_each_text_is_a_users_message_that_an_answer_follows() -> None:
     target = model(TEMPLATE)
     rows = specjax.chat_prompts(target, TEXTS)
-    assert spelled(target, rows) == [f"<user>{text}<assistant>" for text in TEXTS]
+    assert format_chat(target, rows) == [f"<user>{text}<assistant>" for text in TEXTS]
 
 
 def test_a_system_text_comes_first() -> None:
     target = model(TEMPLATE)
     rows = specjax.chat_prompts(target, TEXTS[:1], system="Be brief.")
-    assert spelled(target, rows) == ["<system>Be brief.<user>how many apples<assistant>"]
+    assert format_chat(target, rows) == ["<system>Be brief.<user>how many apples<assistant>"]
 
 
 def test_a_conversation_has_several_turns() -> None:
@@ -70,7 +70,7 @@ def test_a_conversation_has_several_turns() -> None:
     messages = [{"role": role, "content": content} for role, content in turns]
     rows = specjax.chat_prompts(target, [messages, TEXTS[0]], system="Be brief.")
     first = "<system>Be brief.<user>how many apples<assistant>"
-    assert spelled(target, rows) == [f"{first}left<user>are left<assistant>", first]
+    assert format_chat(target, rows) == [f"{first}left<user>are left<assistant>", first]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_config_asks_in_a_chat_behind_its_prefix() -> None:
     assert make_prompts(plain, target, [Example("apples")], Path()) == ["how many apples"]
     chat = decode_config(prefix="how many ", chat=True, system="Be brief.")
     rows = make_prompts(chat, target, [Example("apples")], Path())
-    assert spelled(target, rows) == ["<system>Be brief.<user>how many apples<assistant>"]
+    assert format_chat(target, rows) == ["<system>Be brief.<user>how many apples<assistant>"]
 
 
 THINKING = TEMPLATE + "{% if enable_thinking is false %}Be brief.{% endif %}"
@@ -148,12 +148,12 @@ QUIET = {"enable_thinking": False}
 def test_a_variable_reaches_the_template() -> None:
     target = model(THINKING)
     rows = specjax.chat_prompts(target, TEXTS[:1], chat_template_kwargs=QUIET)
-    assert spelled(target, rows) == ["<user>how many apples<assistant>Be brief."]
+    assert format_chat(target, rows) == ["<user>how many apples<assistant>Be brief."]
     rows = specjax.chat_prompts(target, TEXTS[:1])
-    assert spelled(target, rows) == ["<user>how many apples<assistant>"]
+    assert format_chat(target, rows) == ["<user>how many apples<assistant>"]
     config = decode_config(chat=True, chat_template_kwargs=QUIET)
     rows = make_prompts(config, target, [Example("apples")], Path())
-    assert spelled(target, rows) == ["<user>apples<assistant>Be brief."]
+    assert format_chat(target, rows) == ["<user>apples<assistant>Be brief."]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_system_text_without_a_chat_is_refused(template: Any) -> None:
         check_chat(template(system="Be brief."))
 
 
-def chatting(template: str) -> LoadedModel:
+def make_chat_model(template: str) -> LoadedModel:
     """A tiny decoder-only model with this template."""
     tokenizer = model(template).tokenizer
     causal = Causal(CausalConfig("llama", len(tokenizer), 8, 16, 1, 2, 1, 4, 256, rope=Rope(4)))
@@ -222,7 +222,7 @@ TURNS = (
 
 
 def test_later_turns_follow_the_targets_own_answers(tmp_path: Path) -> None:
-    target = chatting(TEMPLATE)
+    target = make_chat_model(TEMPLATE)
     config = decode_config(chat=True, max_new_tokens=5, batch_size=2)
     generator = specjax.Generator(target, max_new_tokens=5, bucket=8)
     conversation: list[dict[str, str]] = []
@@ -236,7 +236,7 @@ def test_later_turns_follow_the_targets_own_answers(tmp_path: Path) -> None:
 
 
 def test_earlier_answers_are_decoded_once(tmp_path: Path, monkeypatch) -> None:
-    target, config = chatting(TEMPLATE), decode_config(chat=True, max_new_tokens=5)
+    target, config = make_chat_model(TEMPLATE), decode_config(chat=True, max_new_tokens=5)
     first = make_prompts(config, target, list(TURNS), tmp_path)
     monkeypatch.setattr(specjax.Generator, "run", None)
     assert make_prompts(config, target, list(TURNS), tmp_path) == first
@@ -245,7 +245,7 @@ def test_earlier_answers_are_decoded_once(tmp_path: Path, monkeypatch) -> None:
 def test_turns_after_answers_need_a_chat(tmp_path: Path) -> None:
     config = decode_config(task="mt_bench")
     with pytest.raises(UserError, match="config.chat is False, and task 'mt_bench' has messages"):
-        make_prompts(config, chatting(TEMPLATE), list(TURNS), tmp_path)
+        make_prompts(config, make_chat_model(TEMPLATE), list(TURNS), tmp_path)
     with pytest.raises(UserError, match="only decode and beams experiments generate these"):
         check_single_turn(config, TURNS[1])
 
@@ -263,7 +263,7 @@ def test_first_turns_need_no_answers(tmp_path: Path) -> None:
 
 
 def test_training_prompts_and_answers_are_those_of_a_chat() -> None:
-    start = chatting(TEMPLATE)
+    start = make_chat_model(TEMPLATE)
     start = dataclasses.replace(
         start, model=dataclasses.replace(start.model, config=dataclasses.replace(
             start.model.config, eos=(3,)

@@ -17,7 +17,7 @@ from extremes import (
     certain,
     exact_distribution,
     pairs,
-    rounded,
+    round_probs,
 )
 
 from specjax.contracts.draft import Draft
@@ -77,7 +77,7 @@ reached = jax.jit(_find_quantile)
 def test_draws_are_as_likely_as_their_weights_up_to_the_grain_of_uniform_numbers(size):
     """Tokens of a small vocabulary and blocks of a large one, for a first child and the next."""
     for digits in (3, 6, 9, 12):
-        first = rounded(certain(size, digits, digits), 1.0)
+        first = round_probs(certain(size, digits, digits), 1.0)
         for weights in (first, np.where(np.arange(size) == 1, np.float32(0.0), first)):
             if size > BLOCK:
                 whole = np.pad(weights, (0, -size % BLOCK)).reshape(-1, BLOCK)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from feature_drafters import LLAMA_SHAPE, PROMPTS, mtp_head, setting
+from feature_drafters import LLAMA_SHAPE, PROMPTS, make_setting, mtp_head
 from golden_models import GOLDEN
 
 import specjax
@@ -38,7 +38,7 @@ def redraw(params: Any, scale: float = 0.7) -> Any:
 @functools.cache
 def models() -> dict[str, LoadedModel]:
     """A target, a model, and a layer that has the target's embedding and output layer."""
-    (target, _), params = setting("llama")
+    (target, _), params = make_setting("llama")
     ids = tuple(range(LLAMA_SHAPE.vocab_size))
     layer, own = mtp_head(LLAMA_SHAPE, ids)
     layer = dataclasses.replace(

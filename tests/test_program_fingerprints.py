@@ -18,7 +18,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 import programs  # noqa: E402
 from programs_cases import cases  # noqa: E402
-from programs_text import normalized, operations  # noqa: E402
+from programs_text import normalize, operations  # noqa: E402
 
 from specjax.contracts.registry import DRAFTERS, READERS, RULES  # noqa: E402
 from specjax.decoding.strategy import Strategy  # noqa: E402
@@ -58,7 +58,7 @@ def untouched() -> Iterator[None]:
     jax.config.update("jax_platforms", before)
 
 
-def renamed() -> str:
+def rename_values() -> str:
     """The same program by another printer: names, places in files, the order of functions."""
     head, *functions = TEXT.split("  func.func ")
     main, where, other = functions
@@ -74,12 +74,12 @@ def renamed() -> str:
 
 
 def test_names_places_and_the_order_of_functions_are_invisible():
-    assert renamed() != TEXT
-    assert normalized(renamed()) == normalized(TEXT)
+    assert rename_values() != TEXT
+    assert normalize(rename_values()) == normalize(TEXT)
     twice = TEXT.replace("%2 = stablehlo", "%7 = stablehlo").replace(
         "return %2 : tensor<i1>", "return %7 : tensor<i1>"
     )
-    assert twice != TEXT and normalized(twice) == normalized(TEXT)
+    assert twice != TEXT and normalize(twice) == normalize(TEXT)
 
 
 @pytest.mark.parametrize(
@@ -98,19 +98,19 @@ def test_names_places_and_the_order_of_functions_are_invisible():
 )
 def test_all_else_is_seen(old, new):
     assert old in TEXT
-    assert normalized(TEXT.replace(old, new)) != normalized(TEXT)
+    assert normalize(TEXT.replace(old, new)) != normalize(TEXT)
 
 
 def test_functions_that_are_equal_or_not_called_count_once_or_not_at_all():
     copy = TEXT.split("  func.func ")[2].replace("@_where(", "@_where_2(")
     text = TEXT.removesuffix("}\n") + f"  func.func {copy}" + "}\n"
-    assert normalized(text) == normalized(TEXT)
+    assert normalize(text) == normalize(TEXT)
     called = text.replace("%0 = call @_where(", "%0 = call @_where_2(")
-    assert normalized(called) == normalized(TEXT)
+    assert normalize(called) == normalize(TEXT)
 
 
 def test_operations_are_counted_by_kind():
-    assert operations(normalized(TEXT)) == {
+    assert operations(normalize(TEXT)) == {
         "call": 2, "add": 1, "compare": 1, "constant": 1, "while": 1,
     }  # fmt: skip
 
@@ -126,7 +126,7 @@ def test_jitted_functions_may_be_renamed():
 
     first, other = text_of("first", 2.0), text_of("other", 2.0)
     assert "@first" in first and "@other" in other
-    assert normalized(first) == normalized(other) != normalized(text_of("first", 3.0))
+    assert normalize(first) == normalize(other) != normalize(text_of("first", 3.0))
 
 
 def test_every_drafter_reader_and_rule_is_a_case():
@@ -167,12 +167,12 @@ def test_fresh_processes_agree_and_a_change_is_told(tmp_path, capsys):
 
 
 def test_programs_are_equal_changed_new_or_gone():
-    one = programs.fingerprint(normalized(TEXT))
-    other = programs.fingerprint(normalized(TEXT.replace("stablehlo.add", "stablehlo.subtract")))
-    third = programs.fingerprint(normalized(TEXT.replace("dense<3>", "dense<4>")))
+    one = programs.fingerprint(normalize(TEXT))
+    other = programs.fingerprint(normalize(TEXT.replace("stablehlo.add", "stablehlo.subtract")))
+    third = programs.fingerprint(normalize(TEXT.replace("dense<3>", "dense<4>")))
     before = {"a": one, "b": one, "c": one, "gone": one}
     after = {"a": one, "b": other, "c": third, "new": one}
-    found = {name: (word, said) for name, word, said in programs.compared(before, after)}
+    found = {name: (word, said) for name, word, said in programs.compare_programs(before, after)}
     assert list(found) == ["a", "b", "c", "new", "gone"]
     assert found["a"] == ("equal", "equal") and found["new"] == ("new", "new")
     assert found["gone"] == ("gone", "gone")

@@ -34,7 +34,7 @@ print(json.dumps([count.tolist(), "beartype" in sys.modules]))
 """
 
 
-def checked_modules() -> Iterator[str]:
+def check_modules() -> Iterator[str]:
     for name in CHECKED:
         yield name
         path = getattr(importlib.import_module(name), "__path__", [])
@@ -78,7 +78,7 @@ def test_results_of_another_shape_are_caught():
 def test_every_shape_is_valid():
     """One that is not would be passed over without a word."""
     count = 0
-    for module in map(importlib.import_module, checked_modules()):
+    for module in map(importlib.import_module, check_modules()):
         for hint in annotations(module):
             if "[Array, " in str(hint):
                 count += has_shape(eval(hint, vars(module)))

@@ -129,7 +129,7 @@ def test_it_drafts_beside_models_that_are_padded_otherwise(loaded, stranger):
     assert made(PROMPTS).tokens == baseline
 
 
-def reordered(tokenizer, order):
+def reorder_ids(tokenizer, order):
     """The tokenizer with other ids."""
     fields = json.loads(tokenizer.backend_tokenizer.to_str())
     words = fields["model"]["vocab"]
@@ -157,7 +157,7 @@ def test_the_targets_tokens_under_other_ids_are_drafted_and_accepted_alike(
     table[order] = rows
     moved = with_vocabulary(
         drafter,
-        reordered(target.tokenizer, order),
+        reorder_ids(target.tokenizer, order),
         drafter.params | {"embedding": jnp.asarray(table)},
         eos=(int(order[1]),), start_token=int(order[0]), pad=int(order[0]),
     )  # fmt: skip

@@ -30,17 +30,17 @@ Fields that experiments share are listed once, below the experiments. Each is a 
 def page() -> str:
     """The whole page: the experiments, then the blocks and groups that they share."""
     shown = dict.fromkeys(SCHEMAS.values())
-    for cls in list(shown_with(shown)):
+    for cls in list(find_parts(shown)):
         shown.setdefault(cls)
     return "\n".join([HEAD, *map(section, shown)])
 
 
-def shown_with(classes: dict[type, None]) -> Iterator[type]:
+def find_parts(classes: dict[type, None]) -> Iterator[type]:
     """The classes that others inherit from or have as groups."""
     for cls in classes:
         parts = [*blocks(cls), *filter(None, map(group_of, own(cls).values()))]
         yield from (part for part in parts if part not in classes)
-        yield from shown_with(dict.fromkeys(parts))
+        yield from find_parts(dict.fromkeys(parts))
 
 
 def group_of(field: ConfigField) -> type | None:
@@ -61,7 +61,7 @@ def own(cls: type) -> dict[str, ConfigField]:
     return {name: slots[name].metadata[KEY] for name in named}
 
 
-def inherited(cls: type) -> set[str]:
+def inherited_names(cls: type) -> set[str]:
     """The names of the fields that classes above have."""
     return {name for base in blocks(cls) for name in base.__dataclass_fields__}
 
@@ -70,7 +70,11 @@ def section(cls: type) -> str:
     """The heading of a class, what it is for and its fields."""
     about = (cls.__doc__ or "").partition("\n\n")[0]
     items = "".join(item(name, field) for name, field in own(cls).items())
-    gone = [name for name in inherited(cls) if name in cls.__annotations__ and name not in own(cls)]
+    gone = [
+        name
+        for name in inherited_names(cls)
+        if name in cls.__annotations__ and name not in own(cls)
+    ]
     shared = ", ".join(map(link, blocks(cls)))
     if shared:
         but = f", but for {', '.join(f'`{name}`' for name in gone)}" if gone else ""

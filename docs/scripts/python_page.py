@@ -47,13 +47,13 @@ def page() -> str:
     parts = [HEAD]
     for name in specjax.__all__:
         value = getattr(specjax, name)
-        parts.append(f"## `{name}`\n\n{described(f'specjax.{name}', value)}")
+        parts.append(f"## `{name}`\n\n{describe_call(f'specjax.{name}', value)}")
         if inspect.isclass(value) and not issubclass(value, Exception):
-            parts.extend(described_methods(name, value))
+            parts.extend(describe_methods(name, value))
     return "\n".join(parts)
 
 
-def described_methods(name: str, cls: type) -> Iterator[str]:
+def describe_methods(name: str, cls: type) -> Iterator[str]:
     """A section for each method of a class, and a list of its steps."""
     steps = []
     for method, routine in methods(cls):
@@ -66,7 +66,7 @@ def described_methods(name: str, cls: type) -> Iterator[str]:
         title = f"{name}.{method}".removesuffix(".__call__")
         called = "generator" if method == "__call__" else method
         shown = f"{title}{'(...)' * (title == name)}"
-        yield f"### `{shown}`\n\n{described(called, routine)}"
+        yield f"### `{shown}`\n\n{describe_call(called, routine)}"
     if steps:
         yield f"Steps of a `{name}`:\n\n{''.join(steps)}"
 
@@ -80,7 +80,7 @@ def methods(cls: type) -> Iterator[tuple[str, Any]]:
             yield name, member
 
 
-def described(name: str, value: Any) -> str:
+def describe_call(name: str, value: Any) -> str:
     """How it is called, and its docstring in Markdown."""
     text = RAISES.sub("", inspect.getdoc(value) or "")
     if inspect.isclass(value) and issubclass(value, Exception):

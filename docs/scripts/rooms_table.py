@@ -34,7 +34,7 @@ def made() -> Iterator[str]:
     concerns = tomllib.loads(CONCERNS.read_text("utf-8"))
     for height, layer in enumerate(reversed(rules["layers"]), 1):
         rooms = [room.strip() for room in layer.split("|")]
-        yield f"{height}. {'; '.join(f'{shown(room)}: {concerns[room]}' for room in rooms)}\n"
+        yield f"{height}. {'; '.join(f'{format_room(room)}: {concerns[room]}' for room in rooms)}\n"
     left = rules.get("ignore_imports", [])
     if left:
         yield "\nExceptions, with reasons in pyproject.toml:\n\n"
@@ -50,7 +50,7 @@ def contract() -> dict[str, Any]:
     return next(one for one in contracts if one["id"] == "rooms")
 
 
-def shown(room: str) -> str:
+def format_room(room: str) -> str:
     """A package as a folder, a module as a file."""
     return f"`{room}/`" if (ROOT / "specjax" / room).is_dir() else f"`{room}.py`"
 

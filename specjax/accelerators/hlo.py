@@ -256,11 +256,11 @@ def parse_program(text: str) -> Program:
 def _instruction(start: re.Match[str], line: str) -> Instruction:
     """Parses the instruction of a line with the given start."""
     rest = line[start.end() :]
-    end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
+    end = _find_closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
     opcode = _OPCODE.match(rest, end)
     if opcode is None:
         raise ValueError(f"a line of the text has no operation: {line!r}")
-    close = _closing(rest, opcode.end() - 1)
+    close = _find_closing(rest, opcode.end() - 1)
     inside = rest[opcode.end() : close]
     arrays = tuple(
         Array(
@@ -276,7 +276,7 @@ def _instruction(start: re.Match[str], line: str) -> Instruction:
     )
 
 
-def _closing(text: str, start: int) -> int:
+def _find_closing(text: str, start: int) -> int:
     """Position of the parenthesis that closes the one at `start`."""
     depth = 0
     for place in range(start, len(text)):

@@ -106,7 +106,7 @@ class Bild(Drafter):
     def propose(
         self, env: Env, caches: Caches, memory: Memory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, Memory, Log]:
-        held = self._held(memory, context)
+        held = self._continues_alone(memory, context)
         small_context = context.replace(
             active=context.active & ~held, most=jnp.where(held, 0, context.most)
         )
@@ -122,7 +122,7 @@ class Bild(Drafter):
         cache = cache.replace(length=jnp.where(held, before.length, cache.length))
         return draft.replace(review=review), {**after, self.model: cache}, memory, log
 
-    def _held(self, memory: Memory, context: Context) -> jax.Array:
+    def _continues_alone(self, memory: Memory, context: Context) -> jax.Array:
         """Rows [B] in which the large model continues by itself."""
         if not self.official:
             return jnp.zeros_like(context.active)

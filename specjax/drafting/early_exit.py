@@ -96,7 +96,7 @@ class EarlyExit(Proposer):
         """
         assert drafted is not None  # it `lacks` trees
 
-        def lacking(p: Progress) -> jax.Array:
+        def lacks_states(p: Progress) -> jax.Array:
             return jnp.any(p.length == p.step)
 
         def feed(p: Progress) -> Progress:
@@ -106,6 +106,6 @@ class EarlyExit(Proposer):
 
         # A single row would feed it the same way, unless a predicate ended the draft after it.
         runs = {self.last_calls[0].part: drafted.length + 1 - drafted.calls}
-        state = jax.lax.while_loop(lacking, feed, drafted).state
+        state = jax.lax.while_loop(lacks_states, feed, drafted).state
         cache = state.cache.replace(length=caches[self.model].length)
         return {**caches, self.model: cache}, {STATES: state.states}, runs

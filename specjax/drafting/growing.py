@@ -61,7 +61,7 @@ def draft(
     """The tree, or its most probable nodes; each row has only the levels that it needed."""
     logits, state = proposer.open(env, caches, memory.own, context)
     growth = _Growth(proposer, shape, env, bind_processors(context, logits.shape[-1]), keys)
-    grown = growth.level_and_below(0, logits[:, None], growth.nothing(logits, state))
+    grown = growth.grow_from(0, logits[:, None], growth.begin(logits, state))
     made = _tree(shape, grown)
     if grown.score is not None:
         made = select_most_probable(made, grown.score, proposer.nodes)
@@ -93,7 +93,7 @@ class _Growth:
         """
         return self.context.options.sampling.greedy or self.proposer.nodes > 0
 
-    def nothing(self, logits: jax.Array, state: Any) -> TreeProgress:
+    def begin(self, logits: jax.Array, state: Any) -> TreeProgress:
         """The progress before the first level."""
         shape, (rows, vocabulary) = self.shape, logits.shape
         count, scored = len(shape.inner) + 1, self.proposer.nodes > 0
@@ -108,20 +108,20 @@ class _Growth:
             state=state,
         )
 
-    def level_and_below(self, depth: int, logits: jax.Array, grown: TreeProgress) -> TreeProgress:
+    def grow_from(self, depth: int, logits: jax.Array, grown: TreeProgress) -> TreeProgress:
         """The children of the nodes of logits [B, m, V], and all levels below them.
 
         Each level is a loop of at most one turn within that of the level above.
         """
-        grown = self._level(depth, logits, grown)
+        grown = self._grow_level(depth, logits, grown)
         if depth + 1 == self.shape.levels:
             return grown
 
-        def deeper(grown: TreeProgress) -> TreeProgress:
+        def grow_deeper(grown: TreeProgress) -> TreeProgress:
             logits, state = self._feed(depth, grown)
-            return self.level_and_below(depth + 1, logits, grown.replace(state=state))
+            return self.grow_from(depth + 1, logits, grown.replace(state=state))
 
-        return run_if(jnp.any(grown.going), deeper, grown)
+        return run_if(jnp.any(grown.going), grow_deeper, grown)
 
     def _feed(self, depth: int, grown: TreeProgress) -> tuple[jax.Array, Any]:
         """Logits [B, m, V] after the nodes of a level that have children."""
@@ -135,7 +135,7 @@ class _Growth:
         )
         return self.proposer.feed(self.env, grown.state, fed)
 
-    def _level(self, depth: int, logits: jax.Array, grown: TreeProgress) -> TreeProgress:
+    def _grow_level(self, depth: int, logits: jax.Array, grown: TreeProgress) -> TreeProgress:
         """Adds the nodes of a level, from the logits [B, m, V] after their parents."""
         shape, sampling = self.shape, self.context.options.sampling
         nodes = np.array(shape.level(depth))

@@ -16,7 +16,7 @@ from specjax.experiments.config.fields import (
 from specjax.experiments.config.footprint import abstract_params
 from specjax.experiments.config.placement import copies_target, decode_mesh, get_ways, get_weights
 from specjax.hf.descriptions import describe
-from specjax.hf.speech import drafting_first, in_language
+from specjax.hf.speech import in_language, limit_draft_ids
 from specjax.loading import LoadedModel, load, quantize
 from specjax.logits.guidance import apply_guidance
 from specjax.pair import TARGET, Pair, fit
@@ -65,7 +65,7 @@ def load_pair(config: ConfigDict) -> Pair:
     count = config.get("draft_tokens", 0)
     if not count:
         return pair
-    return Pair(target, {name: drafting_first(one, count) for name, one in pair.drafters.items()})
+    return Pair(target, {name: limit_draft_ids(one, count) for name, one in pair.drafters.items()})
 
 
 def describe_models(config: ConfigDict) -> dict[str, LoadedModel]:

@@ -29,7 +29,7 @@ from specjax.experiments.decode.session import open_session
 from specjax.experiments.decode.show import show
 from specjax.experiments.decode.strategies import check_models, load_strategies
 from specjax.experiments.pairs import load_pair
-from specjax.experiments.recipes.grammar import LAYERS, STEPS, training
+from specjax.experiments.recipes.grammar import LAYERS, STEPS, make_training
 from specjax.experiments.workdir import read_finished, to_json_settings
 from specjax.hf import huggingface
 from specjax.hf.tokenizer import train_tokenizer
@@ -99,7 +99,7 @@ def grammar_pair(
     folder = Path(folder)
     check_folder("folder", folder)
     folder.mkdir(parents=True, exist_ok=True)
-    make_pair(make_config("quickstart", training=training(steps, layers)).training, folder)
+    make_pair(make_config("quickstart", training=make_training(steps, layers)).training, folder)
     target, drafter = (load(folder / name) for name in MODELS)
     return target, drafter
 

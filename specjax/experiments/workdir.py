@@ -196,7 +196,7 @@ def read_finished(config: ConfigDict, workdir: Path) -> dict[str, Any] | None:
         return None
     # Only the first process checks: other hosts may see other files, and all must agree.
     content, refusal = processes.from_first(
-        _found(config, workdir) if processes.is_first() else None
+        _find_results(config, workdir) if processes.is_first() else None
     )
     if refusal:
         raise UserError(refusal)
@@ -208,7 +208,7 @@ def read_finished(config: ConfigDict, workdir: Path) -> dict[str, Any] | None:
     return content
 
 
-def _found(config: ConfigDict, workdir: Path) -> tuple[dict[str, Any] | None, str]:
+def _find_results(config: ConfigDict, workdir: Path) -> tuple[dict[str, Any] | None, str]:
     """Results of this config in a workdir, and the reason not to overwrite other ones."""
     file = workdir / RESULTS
     if not file.is_file():

@@ -26,7 +26,7 @@ def pieces(tokenizer: Any) -> dict[int, Piece]:
     So of two tokens with the same text the tokenizer's own choice comes first.
     """
     added = tokenizer.added_tokens_decoder
-    read, fallback = _reading(tokenizer.backend_tokenizer.decoder)
+    read, fallback = _find_reader(tokenizer.backend_tokenizer.decoder)
     plain: dict[int, Piece] = {}
     single: dict[int, Piece] = {}
     for piece, token in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
@@ -40,7 +40,7 @@ def pieces(tokenizer: Any) -> dict[int, Piece]:
     return plain | single
 
 
-def _reading(decoder: Any) -> tuple[Callable[[str], bytes], bool]:
+def _find_reader(decoder: Any) -> tuple[Callable[[str], bytes], bool]:
     """What makes text of a piece, as the tokenizer's decoder does, and whether bytes fall back."""
     steps = list(_steps(json.loads(decoder.__getstate__()))) if decoder else []
     kinds = {step["type"] for step in steps}

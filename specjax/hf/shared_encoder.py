@@ -23,7 +23,7 @@ def with_encoder_of(target: Any, drafter: Any) -> Any:
     Both are what `specjax.load` returns. Of a drafter without parameters they are taken to be
     equal where their shapes are.
     """
-    borrowing = _borrowing(target.model, drafter.model)
+    borrowing = _borrow_encoder(target.model, drafter.model)
     if borrowing is drafter.model or target.mesh != drafter.mesh:
         return drafter
     if drafter.params is None:
@@ -34,7 +34,7 @@ def with_encoder_of(target: Any, drafter: Any) -> Any:
     return dataclasses.replace(drafter, model=borrowing, params=params)
 
 
-def _borrowing(target: LanguageModel, drafter: LanguageModel) -> LanguageModel:
+def _borrow_encoder(target: LanguageModel, drafter: LanguageModel) -> LanguageModel:
     """The drafter without an encoder if its own is of the shape of the target's, else as it is."""
     if not isinstance(target, InputModel) or not isinstance(drafter, InputModel):
         return drafter

@@ -66,7 +66,7 @@ def shared_tokens(drafter: Any, target: Any) -> SharedTokens:
     instead = next(t for t in (*_special(drafter)[::-1], 0) if t is not None)
     fed = np.full_like(places, instead)
     for token, piece in theirs.items():
-        fed[token] = same.get(token, _ending(piece, known, instead))
+        fed[token] = same.get(token, _find_ending(piece, known, instead))
     own, info = drafter.model.info, target.model.info
     for token in info.eos:
         fed[token] = same.get(token, own.eos[0] if own.eos else instead)
@@ -153,7 +153,7 @@ def _roles(drafter: Any, target: Any) -> Iterator[tuple[int, int]]:
         yield theirs, ours
 
 
-def _ending(piece: Piece, known: dict[Piece, list[int]], instead: int) -> int:
+def _find_ending(piece: Piece, known: dict[Piece, list[int]], instead: int) -> int:
     """The token of the longest ending of a piece; `instead` of a special one, or without any."""
     if isinstance(piece, str):
         return known.get(piece, [instead])[0]

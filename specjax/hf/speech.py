@@ -115,7 +115,7 @@ def _times(model: Whisper) -> range:
     return range(0) if last is None else range(last + 1, model.info.vocab_size)
 
 
-def drafting_first(drafter: Any, count: int) -> Any:
+def limit_draft_ids(drafter: Any, count: int) -> Any:
     """A loaded speech drafter that drafts the first `count` ids of its vocabulary only.
 
     EOS, special tokens and timestamps are drafted too. Of a drafter of another vocabulary

@@ -198,7 +198,7 @@ def check_same_vocabulary(name: str, drafter: Any, target: Any) -> None:
 
 
 def _check_same(name: str, ours: dict[str, int], theirs: dict[str, int]) -> None:
-    differing = _differing(ours, theirs)
+    differing = _find_different(ours, theirs)
     if differing:
         shown = "; ".join(
             f"{piece!r} is id {theirs[piece]} for the target and {ours.get(piece, 'absent')} for"
@@ -213,11 +213,11 @@ def _check_same(name: str, ours: dict[str, int], theirs: dict[str, int]) -> None
 
 def are_same(drafter: Any, target: Any) -> bool:
     """Whether all pieces of the target's tokenizer have the same ids in the drafter's."""
-    prompts = _differing(drafter.get_vocab(), target.get_vocab())
-    return not (prompts or _differing(text_vocabulary(drafter), text_vocabulary(target)))
+    prompts = _find_different(drafter.get_vocab(), target.get_vocab())
+    return not (prompts or _find_different(text_vocabulary(drafter), text_vocabulary(target)))
 
 
-def _differing(ours: dict[str, int], theirs: dict[str, int]) -> list[str]:
+def _find_different(ours: dict[str, int], theirs: dict[str, int]) -> list[str]:
     """Pieces that have another id, or none, in the first vocabulary, by their id."""
     differing = (piece for piece in theirs if ours.get(piece) != theirs[piece])
     return sorted(differing, key=theirs.__getitem__)

@@ -158,7 +158,7 @@ class Costs:
         }
 
 
-def doubling(calls: Mapping[Call, tuple[Call, ...]]) -> dict[Call, tuple[Call, ...]]:
+def choose_widths(calls: Mapping[Call, tuple[Call, ...]]) -> dict[Call, tuple[Call, ...]]:
     """The narrowest and widest call of each part, calls of doubling widths between them.
 
     Also includes all calls that these follow.
@@ -212,10 +212,10 @@ def call_times(
 ) -> CallTimes:
     """Compiles a program for each call; `widths` as in `needed_calls`.
 
-    `sparse`: only the `doubling` widths.
+    `sparse`: only the widths of `choose_widths`.
     """
     calls = needed_calls(strategies, target, widths)
-    calls = doubling(calls) if sparse else calls
+    calls = choose_widths(calls) if sparse else calls
     return CallTimes(calls, watch.timing([(*before, call) for call, before in calls.items()]))
 
 

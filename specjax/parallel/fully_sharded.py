@@ -58,13 +58,13 @@ def _gather(x: jax.Array, part: NamedSharding) -> jax.Array:
         part.mesh, PartitionSpec(*(None if axis == DATA else axis for axis in part.spec))
     )
 
-    def made_whole(x: jax.Array) -> jax.Array:
+    def make_whole(x: jax.Array) -> jax.Array:
         return jax.lax.with_sharding_constraint(x, whole)
 
     def backward(_: None, gradient: jax.Array) -> tuple[jax.Array]:
         # Without this the sum would first be replicated on every device.
         return (jax.lax.with_sharding_constraint(gradient, part),)
 
-    gather = jax.custom_vjp(made_whole)
-    gather.defvjp(lambda x: (made_whole(x), None), backward)
+    gather = jax.custom_vjp(make_whole)
+    gather.defvjp(lambda x: (make_whole(x), None), backward)
     return gather(x)

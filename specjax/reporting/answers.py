@@ -148,7 +148,7 @@ def exact(strategies: Strategies, examples: int) -> tuple[str, list[str]]:
 def _verdict(greedy: Strategies, drawn: Sequence[str], lossy: Sequence[str], examples: int) -> str:
     if not greedy and not drawn:
         return "No, all strategies are lossy"
-    differing = [_differing(entry, examples) for entry in greedy.values()]
+    differing = [_count_different(entry, examples) for entry in greedy.values()]
     elsewhere = [count - (ties or 0) for count, ties in differing]
     if any(elsewhere):
         kept = "Not in every example"
@@ -159,7 +159,7 @@ def _verdict(greedy: Strategies, drawn: Sequence[str], lossy: Sequence[str], exa
     return kept + (f"; {names(lossy, 1)} may differ" if lossy else "")
 
 
-def _differing(entry: Mapping[str, Any], examples: int) -> tuple[int, int | None]:
+def _count_different(entry: Mapping[str, Any], examples: int) -> tuple[int, int | None]:
     """Examples with other tokens than the target's, and those at near ties (None: not counted)."""
     if entry.get("differing") is None:
         return round((1 - entry["identical_to_target"]) * examples), None
@@ -167,7 +167,7 @@ def _differing(entry: Mapping[str, Any], examples: int) -> tuple[int, int | None
 
 
 def _same(greedy: Strategies, examples: int) -> list[str]:
-    same = [name for name, entry in greedy.items() if not _differing(entry, examples)[0]]
+    same = [name for name, entry in greedy.items() if not _count_different(entry, examples)[0]]
     if not same:
         return []
     return [f"{names(same, MOST)} gave the target's own tokens in all {examples} examples."]
@@ -176,7 +176,7 @@ def _same(greedy: Strategies, examples: int) -> list[str]:
 def _describe_differences(greedy: Strategies, examples: int) -> list[str]:
     said = []
     for name, entry in greedy.items():
-        count, ties = _differing(entry, examples)
+        count, ties = _count_different(entry, examples)
         if count:
             where = "" if ties is None else _ties(count, ties)
             said.append(f"`{name}` has other tokens in {count} of {examples} examples{where}.")

@@ -159,7 +159,7 @@ def whole(x: jax.Array) -> np.ndarray:
     return multihost_utils.process_allgather(x, tiled=True)
 
 
-def ending(main: Callable[[list[str]], int], argv: list[str]) -> int:
+def exit_together(main: Callable[[list[str]], int], argv: list[str]) -> int:
     """The exit code of `main`, after all processes are done.
 
     A failed process does not wait for the others, because they may wait for it.

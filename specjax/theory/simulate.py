@@ -47,7 +47,7 @@ def simulate(
     rounds = int(count("rounds", rounds, least=2))
     time = float(positive("the time of a round", np.sum(costs) + verification))
     stands = rng.random((rounds, len(alphas))) < alphas
-    return _simulation(_leading(stands) + 1, time)
+    return _simulation(_leading_length(stands) + 1, time)
 
 
 def simulate_vertical(
@@ -70,12 +70,12 @@ def simulate_vertical(
     rounds = int(count("rounds", rounds, least=2))
     calls = non_negative("cost", cost) + length * non_negative("inner_cost", inner_cost)
     inner_stands = rng.random((rounds, steps, length)) < inner
-    drafted = (_leading(inner_stands) + 1).sum(axis=-1)
+    drafted = (_leading_length(inner_stands) + 1).sum(axis=-1)
     stands = rng.random((rounds, steps * (length + 1))) < outer
-    return _simulation(np.minimum(_leading(stands), drafted) + 1, float(1.0 + steps * calls))
+    return _simulation(np.minimum(_leading_length(stands), drafted) + 1, float(1.0 + steps * calls))
 
 
-def _leading(stands: np.ndarray) -> np.ndarray:
+def _leading_length(stands: np.ndarray) -> np.ndarray:
     """Length [...] of the leading run of True in stands [..., n]."""
     return np.cumprod(stands, axis=-1, dtype=np.int64).sum(axis=-1)
 

@@ -106,7 +106,7 @@ class Log:
         """Counts one more step."""
         self._bar.update()
 
-    def training(self, step: int, reports: Sequence[Mapping[str, float]], rate: float) -> None:
+    def log_training(self, step: int, reports: Sequence[Mapping[str, float]], rate: float) -> None:
         """Logs the metrics of the last steps."""
         now = time.perf_counter()
         seconds = max(now - self._since, 1e-9)
@@ -121,7 +121,7 @@ class Log:
         self._write("train", step, values)
         self._show(loss=f"{values['loss']:.3f}", tok_s=f"{values['tokens_per_second']:.0f}")
 
-    def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+    def log_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Logs an evaluation; its time does not count as training."""
         self._write("evaluation", step, metrics)
         if self._events:

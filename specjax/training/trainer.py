@@ -99,7 +99,7 @@ def _loop(
     every = run.evaluate_every or last
     watch = Watch(run.name)
     if run.evaluate and not first:
-        log.evaluation(0, run.evaluate(state.params))
+        log.log_evaluation(0, run.evaluate(state.params))
     stream = run.batches(first) if first < last else iter(())
     losses = []
     for step, batch in zip(range(first + 1, last + 1), stream, strict=False):
@@ -114,10 +114,10 @@ def _loop(
             losses = []
             watch.look(step, float(np.mean([r["loss"] for r in reports])))
             rate = float(np.asarray(run.setup.optimizer.schedule()(step - 1)))
-            log.training(step, reports, rate)
+            log.log_training(step, reports, rate)
         if evaluating:
             metrics = run.evaluate(state.params) if run.evaluate else {}
-            log.evaluation(step, metrics)
+            log.log_evaluation(step, metrics)
             if keeper:
                 keeper.save(state, {"loss": watch.loss, **metrics})
         # All processes must end at the same step; they synchronize when checking the loss anyway.

@@ -99,9 +99,9 @@ def transcribe(
     traces: list[tuple[Generation, int]] = []
     seconds = STEP * sum(map(len, reading.audios)) / frames.stride
     with progress(total=round(seconds), unit="s", desc="transcribing", delay=UNNOTICED) as bar:
-        while waiting := reading.waiting(size):
+        while unfinished := reading.list_unfinished(size):
             release_programs()
-            traces += reading.window(waiting, size, seed)
+            traces += reading.decode_window(unfinished, size, seed)
             bar.update(reading.seconds - bar.n)
     return reading.transcript(summarize(generator.decoder, traces))
 
@@ -133,11 +133,11 @@ class _Reading:
         frames = sum(map(min, self.place, map(len, self.audios)))
         return round(STEP * frames / self.frames.stride)
 
-    def waiting(self, most: int) -> list[int]:
+    def list_unfinished(self, most: int) -> list[int]:
         """The first unfinished audios."""
         return [i for i, frames in enumerate(self.audios) if self.place[i] < len(frames)][:most]
 
-    def window(self, rows: list[int], size: int, seed: int) -> list[tuple[Generation, int]]:
+    def decode_window(self, rows: list[int], size: int, seed: int) -> list[tuple[Generation, int]]:
         """Decodes the next window of each of these audios; returns the outputs.
 
         Rows that fall back are decoded again together, at one temperature after another.

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("jupytext")
 
-from notebooks import COLABS, NAMES, ROOT, run, saved, sources, written
+from notebooks import COLABS, NAMES, ROOT, make_notebook, read_notebook, run, sources
 from smollm2 import write_small_smollm2
 
 from specjax.experiments.recipes import grammar
@@ -59,7 +59,7 @@ MOST_BYTES = 600_000
 
 
 def outputs(name: str) -> list:
-    return [each for cell in saved(name).cells for each in cell.get("outputs", ())]
+    return [each for cell in read_notebook(name).cells for each in cell.get("outputs", ())]
 
 
 def test_every_notebook_is_tested():
@@ -69,26 +69,26 @@ def test_every_notebook_is_tested():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_files_of_a_pair_have_the_same_cells(name):
-    assert sources(saved(name)) == sources(written(name))
+    assert sources(read_notebook(name)) == sources(make_notebook(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_opens_in_colab_and_says_what_it_wants(name):
-    first = written(name).cells[0]
+    first = make_notebook(name).cells[0]
     assert f"({BADGE.format(name)})" in first.source
     assert "**Runtime:**" in first.source and "**Shows:**" in first.source
     assert BADGE.format(name) in (COLABS / "README.md").read_text("utf-8")
 
 
 def test_the_pair_of_the_notebooks_is_that_of_the_quickstart():
-    texts = [text for name in NAMES for _, text, _ in sources(written(name))]
+    texts = [text for name in NAMES for _, text, _ in sources(make_notebook(name))]
     given = re.findall(r"^(?:REHEARSAL_)?(STEPS|LAYERS) = (\d+)", "\n".join(texts), re.MULTILINE)
     assert given == [("STEPS", str(grammar.STEPS)), ("LAYERS", str(grammar.LAYERS))] * 4
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_saved_notebook_has_been_run_from_its_first_cell_to_its_last(name):
-    code = [cell for cell in saved(name).cells if cell.cell_type == "code" and cell.source]
+    code = [cell for cell in read_notebook(name).cells if cell.cell_type == "code" and cell.source]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert any("image/png" in each.get("data", {}) for each in outputs(name))
 
@@ -124,7 +124,7 @@ def smollm2(request, monkeypatch):
 def test_a_notebook_runs_from_its_first_cell_to_its_last(name, folder, monkeypatch):
     inherited = os.environ.get("PYTHONPATH", "")
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{inherited}".rstrip(":"))
-    notebook = written(name)
+    notebook = make_notebook(name)
     run(notebook, folder, SMALL[name])
     printed = "".join(
         each.get("text", "") for cell in notebook.cells for each in cell.get("outputs", ())

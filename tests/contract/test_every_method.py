@@ -17,16 +17,16 @@ from decodes import run, texts
 from feature_drafters import MARKOV, without_encoder
 from filled import check_same_rows, decode_in_slots, decode_together
 from parallel_heads import heads_on_target, random_heads
-from processors import UnderSettings, processed
+from processors import UnderSettings, process
 from scripted import (
     WIDTH,
     CachedPrefixModel,
     PrefixModel,
     chi_square,
-    counted,
+    count_outputs,
     prefix_params,
     sequence_distribution,
-    traced,
+    trace_scripts,
 )
 from slow_cases import some_slow
 
@@ -93,7 +93,7 @@ CALIBRATED = dataclasses.replace(MARKOV, temperatures=(3.0, 0.4))
 PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3], [2, 4], [3, 3], [2, 3, 4, 4]]
 
 
-def made(drafter: str, **fields) -> Strategy:
+def make(drafter: str, **fields) -> Strategy:
     """The strategy of the drafter's example, or in another shape."""
     shape, _, model = drafter.partition(" on ")
     drafter = shape.partition(" ")[0]
@@ -131,14 +131,14 @@ def parts(strategy: Strategy):
     return (("target", target), ("drafter", model)), PARAMS | {"drafter": own}
 
 
-def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0, settings=None):
+def decode_method(strategy: Strategy, prompts, limit: int, seed: int = 0, settings=None):
     """A decode with the models that the strategy's drafter needs."""
     models, params = parts(strategy)
     return run(models, params, strategy, prompts, limit, seed, settings=settings)
 
 
 CHAINS = [  # block judges chains
-    name for name in LOSSLESS if name != "none" and not made(name).drafter.spec.tree
+    name for name in LOSSLESS if name != "none" and not make(name).drafter.spec.tree
 ]
 
 
@@ -149,8 +149,8 @@ SAMPLED = ("none", "neural", "medusa", "prompt_lookup", "last_token", "repeated_
 @pytest.mark.parametrize("drafter", some_slow(LOSSLESS, *SAMPLED))
 def test_sampling_keeps_the_targets_distribution(drafter, rows):
     expected = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
-    out = decoded(made(drafter, temperature=1.0), [SOURCE] * rows, LENGTH, seed=7)
-    assert chi_square(counted(texts(out)), expected) > P_VALUE
+    out = decode_method(make(drafter, temperature=1.0), [SOURCE] * rows, LENGTH, seed=7)
+    assert chi_square(count_outputs(texts(out)), expected) > P_VALUE
 
 
 CUT = {"min_p": 0.35, "typical_p": 0.6, "epsilon_cutoff": 0.12, "eta_cutoff": 0.2}
@@ -177,11 +177,11 @@ def under_cuts() -> list:
 @pytest.mark.slow
 @pytest.mark.parametrize(("drafter", "rule", "drawn"), under_cuts())
 def test_sampling_keeps_the_targets_distribution_where_it_is_cut(drafter, rule, drawn, rows):
-    sampled = made(drafter, rule=rule, **drawn)
+    sampled = make(drafter, rule=rule, **drawn)
     expected = sequence_distribution(
         MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, sampled.settings
     )
-    found = counted(texts(decoded(sampled, [SOURCE] * rows, LENGTH, seed=7)))
+    found = count_outputs(texts(decode_method(sampled, [SOURCE] * rows, LENGTH, seed=7)))
     assert chi_square(found, expected) > P_VALUE
     plain = (drawn["temperature"], drawn.get("top_k", 0), 1.0)
     free = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, plain)
@@ -214,7 +214,7 @@ def of_settings(settings) -> list:
 @pytest.mark.slow
 @pytest.mark.parametrize(("drafter", "settings"), [*of_settings(BY_TEXT), *of_settings(BY_LENGTH)])
 def test_sampling_keeps_the_targets_distribution_under_settings(drafter, settings, rows):
-    sampled_under(settings, made(drafter, temperature=1.0), rows)
+    sample_under(settings, make(drafter, temperature=1.0), rows)
 
 
 @pytest.mark.slow
@@ -222,16 +222,16 @@ def test_sampling_keeps_the_targets_distribution_under_settings(drafter, setting
     ("drafter", "rule"), [("neural", "lossless"), ("neural tree", "traversal")]
 )
 def test_other_rules_keep_it_under_settings_too(drafter, rule, rows):
-    sampled_under(BY_TEXT, made(drafter, temperature=1.0, rule=rule), rows)
+    sample_under(BY_TEXT, make(drafter, temperature=1.0, rule=rule), rows)
 
 
-def sampled_under(settings, sampled: Strategy, rows: int) -> None:
+def sample_under(settings, sampled: Strategy, rows: int) -> None:
     under = UnderSettings(MODEL, settings, LONGER)
     expected = sequence_distribution(under, PARAMS["target"], SOURCE, (0,), LONGER, (1.0, 0, 1.0))
-    out = decoded(sampled, [SOURCE] * rows, LONGER, seed=7, settings=settings)
-    assert chi_square(counted(texts(out)), expected) > P_VALUE
+    out = decode_method(sampled, [SOURCE] * rows, LONGER, seed=7, settings=settings)
+    assert chi_square(count_outputs(texts(out)), expected) > P_VALUE
     without = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LONGER, (1.0, 0, 1.0))
-    assert chi_square(counted(texts(out)), without) < 1e-6
+    assert chi_square(count_outputs(texts(out)), without) < 1e-6
 
 
 BEHIND = PrefixModel(V, eos=(EOS, 0), start_token=None)
@@ -254,7 +254,7 @@ OF_PROMPTS = {
 @pytest.mark.parametrize("settings", OF_PROMPTS)
 @pytest.mark.parametrize("drafter", ["neural", "neural tree", "prompt_lookup", "eagle"])
 def test_settings_see_a_prompt_as_text_and_every_end(drafter, settings, rows):
-    settings, drawn = OF_PROMPTS[settings], made(drafter, temperature=1.0)
+    settings, drawn = OF_PROMPTS[settings], make(drafter, temperature=1.0)
     second, own = BEHIND, PARAMS["drafter"]
     if drawn.drafter.spec.features:
         second, own = without_encoder(
@@ -263,7 +263,7 @@ def test_settings_see_a_prompt_as_text_and_every_end(drafter, settings, rows):
     models = ("target", BEHIND), ("drafter", second)
     params = PARAMS | {"drafter": own}
     out = run(models, params, drawn, [SOURCE] * rows, LONGER, seed=7, settings=settings)
-    found, distribution = counted(texts(out)), (1.0, 0, 1.0)
+    found, distribution = count_outputs(texts(out)), (1.0, 0, 1.0)
     under = UnderSettings(BEHIND, settings, LONGER)
     expected = sequence_distribution(under, PARAMS["target"], SOURCE, SOURCE, LONGER, distribution)
     assert chi_square(found, expected) > P_VALUE
@@ -296,8 +296,8 @@ def test_no_rule_lets_a_token_stand_that_settings_forbid(fields):
     """Nor does a draft that stands unread; prompt lookup knows no settings."""
     settings = BY_TEXT | BY_LENGTH | {"no_repeat_ngram_size": 3, "bad_words_ids": ((3, 2),)}
     settings |= {"exponential_decay_length_penalty": (9, 1.5)}  # texts are to be long
-    rows = texts(decoded(strategy(**fields), PROMPTS, 12, settings=settings))
-    free = texts(decoded(strategy(**fields), PROMPTS, 12))
+    rows = texts(decode_method(strategy(**fields), PROMPTS, 12, settings=settings))
+    free = texts(decode_method(strategy(**fields), PROMPTS, 12))
     allowed = [follows_settings(*each, settings) for each in zip(PROMPTS, rows, strict=True)]
     assert all(allowed) and max(map(len, rows)) > 4
     assert not all(follows_settings(*each, settings) for each in zip(PROMPTS, free, strict=True))
@@ -307,7 +307,7 @@ def follows_settings(prompt: list[int], row: list[int], settings) -> bool:
     """Whether a text has no token that they forbid."""
     given = {"prompt": tuple(prompt), "begin": 1, "limit": 13, "eos": (EOS,)}
     texts_before = ((0, *row[:place]) for place in range(len(row)))
-    distributions = (processed(np.zeros(V), text, settings, **given) for text in texts_before)
+    distributions = (process(np.zeros(V), text, settings, **given) for text in texts_before)
     return all(
         distribution[token] > -np.inf
         for distribution, token in zip(distributions, row, strict=True)
@@ -318,15 +318,15 @@ def follows_settings(prompt: list[int], row: list[int], settings) -> bool:
 @pytest.mark.parametrize("drafter", CHAINS)
 def test_block_verification_keeps_it_too(drafter, rows):
     expected = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
-    whole = made(drafter, temperature=1.0, rule="block")
-    out = decoded(whole, [SOURCE] * rows, LENGTH, seed=7)
-    assert chi_square(counted(texts(out)), expected) > P_VALUE
+    whole = make(drafter, temperature=1.0, rule="block")
+    out = decode_method(whole, [SOURCE] * rows, LENGTH, seed=7)
+    assert chi_square(count_outputs(texts(out)), expected) > P_VALUE
 
 
 APART = [  # traversal judges trees whose nodes were drawn apart
     name
     for name in LOSSLESS
-    if made(name).drafter.spec.tree and not made(name).drafter.spec.tree.shared
+    if make(name).drafter.spec.tree and not make(name).drafter.spec.tree.shared
 ]
 
 
@@ -334,15 +334,15 @@ APART = [  # traversal judges trees whose nodes were drawn apart
 @pytest.mark.parametrize("drafter", APART)
 def test_traversal_verification_keeps_it_too(drafter, rows):
     expected = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
-    whole = made(drafter, temperature=1.0, rule="traversal")
-    out = decoded(whole, [SOURCE] * rows, LENGTH, seed=7)
-    assert chi_square(counted(texts(out)), expected) > P_VALUE
+    whole = make(drafter, temperature=1.0, rule="traversal")
+    out = decode_method(whole, [SOURCE] * rows, LENGTH, seed=7)
+    assert chi_square(count_outputs(texts(out)), expected) > P_VALUE
 
 
 @pytest.mark.parametrize("drafter", some_slow(LOSSLESS, *QUICK_SHAPES, *METHODS))
 def test_greedy_outputs_are_the_targets_own(drafter):
-    baseline = decoded(Strategy(), PROMPTS, 12)
-    assert texts(decoded(made(drafter), PROMPTS, 12)) == texts(baseline)
+    baseline = decode_method(Strategy(), PROMPTS, 12)
+    assert texts(decode_method(make(drafter), PROMPTS, 12)) == texts(baseline)
 
 
 @pytest.mark.slow
@@ -351,15 +351,15 @@ def test_greedy_outputs_under_settings_are_the_targets_own(drafter):
     for settings in (BY_TEXT, BY_LENGTH):
         under = UnderSettings(MODEL, settings, 12)
         expected = [under.greedy(PARAMS["target"], prompt) for prompt in PROMPTS]
-        assert texts(decoded(made(drafter), PROMPTS, 12, settings=settings)) == expected
+        assert texts(decode_method(make(drafter), PROMPTS, 12, settings=settings)) == expected
 
 
 @pytest.mark.parametrize("drafter", some_slow(EVERY, "neural", "dspark nodes", "suffix", "bild"))
 def test_a_row_keeps_its_tokens_whoever_shares_its_batch(drafter):
-    sampled = made(drafter, temperature=1.0)
-    mine = texts(decoded(sampled, PROMPTS, 12))
+    sampled = make(drafter, temperature=1.0)
+    mine = texts(decode_method(sampled, PROMPTS, 12))
     others = [PROMPTS[0], *([4] * len(prompt) for prompt in PROMPTS[1:-1]), PROMPTS[-1]]
-    again = texts(decoded(sampled, others, 12))
+    again = texts(decode_method(sampled, others, 12))
     assert [again[0], again[-1]] == [mine[0], mine[-1]]
     assert again != mine
 
@@ -372,10 +372,10 @@ def test_every_rule_decodes_and_says_whether_it_is_lossless(rule):
     except UserError as error:  # it is one for sampling
         assert "temperature above 0" in str(error)
         spelled = strategy(**fields, temperature=1.0)
-    out = texts(decoded(spelled, PROMPTS, 12))
+    out = texts(decode_method(spelled, PROMPTS, 12))
     assert all(1 <= len(row) <= 12 for row in out)
     if spelled.lossless:
-        assert out == texts(decoded(Strategy(), PROMPTS, 12))
+        assert out == texts(decode_method(Strategy(), PROMPTS, 12))
 
 
 @pytest.mark.parametrize("registry", [DRAFTERS, RULES, READERS], ids=lambda r: r.kind)
@@ -389,15 +389,15 @@ COUNTS, LAYER = "repeated_bigram", "eagle"
 
 def arms(temperature: float) -> Strategy:
     """A newcomer's proposer and one on the target's states, one of them for each text."""
-    own = {name: made(name, temperature=temperature) for name in (COUNTS, LAYER)}
+    own = {name: make(name, temperature=temperature) for name in (COUNTS, LAYER)}
     return make_selected(own, ByChance())
 
 
 @pytest.mark.slow
 def test_a_choice_of_proposers_keeps_the_targets_distribution(rows):
     expected = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
-    out = decoded(arms(1.0), [SOURCE] * rows, LENGTH, seed=7)
-    assert chi_square(counted(texts(out)), expected) > P_VALUE
+    out = decode_method(arms(1.0), [SOURCE] * rows, LENGTH, seed=7)
+    assert chi_square(count_outputs(texts(out)), expected) > P_VALUE
     assert set(np.unique(out.trace.column(ARM))) == {0, 1}
 
 
@@ -405,8 +405,8 @@ def test_a_choice_of_proposers_keeps_the_targets_distribution(rows):
 @pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:1], PROMPTS[2:3]], ids=len)
 def test_a_choice_of_proposers_writes_the_targets_own_text(prompts):
     """A single text has its arm's own loop."""
-    baseline = decoded(Strategy(), prompts, 12)
-    assert texts(decoded(arms(0.0), prompts, 12)) == texts(baseline)
+    baseline = decode_method(Strategy(), prompts, 12)
+    assert texts(decode_method(arms(0.0), prompts, 12)) == texts(baseline)
 
 
 @pytest.mark.parametrize("temperature", [0.0, pytest.param(1.0, marks=pytest.mark.slow)])
@@ -415,12 +415,12 @@ def test_a_newcomers_proposer_is_reviewed_in_a_cascade(temperature, rows):
     spec = {"drafters": ("drafter", COUNTS), "matrix": matrix, "temperature": temperature}
     cascade = strategy(drafter="cascade", **spec)
     if not temperature:
-        baseline = decoded(Strategy(), PROMPTS, 12)
-        assert texts(decoded(cascade, PROMPTS, 12)) == texts(baseline)
+        baseline = decode_method(Strategy(), PROMPTS, 12)
+        assert texts(decode_method(cascade, PROMPTS, 12)) == texts(baseline)
         return
     expected = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, (1.0, 0, 1.0))
-    out = decoded(cascade, [SOURCE] * rows, LENGTH, seed=7)
-    assert chi_square(counted(texts(out)), expected) > P_VALUE
+    out = decode_method(cascade, [SOURCE] * rows, LENGTH, seed=7)
+    assert chi_square(count_outputs(texts(out)), expected) > P_VALUE
 
 
 def test_a_newcomers_files_are_small():
@@ -430,10 +430,10 @@ def test_a_newcomers_files_are_small():
 
 
 def test_a_newcomers_drafter_proposes_its_token():
-    out = decoded(made("last_token"), PROMPTS, 12)
+    out = decode_method(make("last_token"), PROMPTS, 12)
     drafted = np.asarray(out.trace.proposed)[:, 0]
     assert np.all(drafted == 0)  # the decoder start token, three times
-    assert made("last_token").drafter.spec.writers == ("last_token",)
+    assert make("last_token").drafter.spec.writers == ("last_token",)
 
 
 FILLED = [PROMPTS[n % len(PROMPTS)] for n in range(17)]
@@ -453,8 +453,8 @@ def filled_cases() -> list:
 
 @pytest.mark.parametrize(("drafter", "temperature"), filled_cases())
 def test_rows_of_a_batch_that_is_refilled_are_those_of_one_batch(drafter, temperature):
-    strategy = made(drafter, temperature=temperature)
-    models, params = traced(*parts(strategy))
+    strategy = make(drafter, temperature=temperature)
+    models, params = trace_scripts(*parts(strategy))
     decoder = strategy.decoder(models, max(LIMITS))
     params = {name: params[name] for name in decoder.inputs}
     given = decoder, params, FILLED, LIMITS, strategy.options(), 4

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from decodes import decoder, first_state, inputs, one_round, run, texts
 from exits import EOS, MODELS, PARAMS, PROMPTS, V
-from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_distribution
+from scripted import PrefixModel, chi_square, count_outputs, prefix_params, sequence_distribution
 from slow_cases import some_slow
 
 from specjax.contracts import Categorical, Draft, Drafter, Spec, TreeSpec
@@ -203,7 +203,7 @@ def test_parameters_may_change_between_rounds_and_outputs_stay_exact():
     out = run(
         (("target", model),), params, Strategy(Learns(), **SAMPLED), [source] * 20_000, length
     )
-    assert chi_square(counted(texts(out)), expected) > 1e-3
+    assert chi_square(count_outputs(texts(out)), expected) > 1e-3
     assert float(jnp.abs(out.memory).max()) > 0.1
     assert int(out.trace.accepted.sum()) > 0
 

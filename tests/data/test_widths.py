@@ -12,12 +12,12 @@ from specjax.data import batching as module
 from specjax.data.batching import PADDING, Batch, choose_widths, pad_to_few_shapes
 
 
-def padding(lengths: list[int], widths: tuple[int, ...]) -> int:
+def compute_padding(lengths: list[int], widths: tuple[int, ...]) -> int:
     return sum(widths[bisect.bisect_left(widths, length)] - length for length in lengths)
 
 
 def fits(lengths: list[int], widths: tuple[int, ...], new: int) -> bool:
-    return padding(lengths, widths) <= PADDING * sum(length + new for length in lengths)
+    return compute_padding(lengths, widths) <= PADDING * sum(length + new for length in lengths)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -33,7 +33,9 @@ def test_no_fewer_widths_would_do_and_so_many_pad_no_less(seed, new):
         if count < len(found) - 1:
             assert not any(fits(lengths, choice, new) for choice in choices)
         else:
-            assert padding(lengths, found) == min(padding(lengths, c) for c in choices)
+            assert compute_padding(lengths, found) == min(
+                compute_padding(lengths, c) for c in choices
+            )
 
 
 def test_equal_lengths_and_long_outputs_need_one_width():

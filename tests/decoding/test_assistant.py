@@ -89,7 +89,7 @@ def parts(ordered: bool = False) -> tuple[Any, dict[str, Any]]:
     return (("target", TARGET), ("drafter", model)), {"target": drawn, "drafter": own}
 
 
-def written(strategy: Strategy, ordered: bool = False) -> Any:
+def decode_prompts(strategy: Strategy, ordered: bool = False) -> Any:
     models, params = parts(ordered)
     return run(models, params, strategy, PROMPTS, LIMIT)
 
@@ -97,8 +97,8 @@ def written(strategy: Strategy, ordered: bool = False) -> Any:
 @pytest.mark.parametrize("ordered", [False, True], ids=["all ids", "ids of centroids"])
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_drafts_leave_the_tokens_of_the_target(name: str, ordered: bool) -> None:
-    found = written(STRATEGIES[name], ordered)
-    assert texts(found) == texts(written(autoregressive()))
+    found = decode_prompts(STRATEGIES[name], ordered)
+    assert texts(found) == texts(decode_prompts(autoregressive()))
     assert np.sum(found.trace.accepted) > 3
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import repeated_bigram  # noqa: F401 - a newcomer's proposer registers itself
 from beam_reference import Bigram, close, run_search
-from processors import processed
+from processors import process
 
 from specjax.decoding.beams.drafters import texts
 from specjax.decoding.beams.drafting import draft
@@ -40,7 +40,7 @@ def tables(seed: int, end: float = 1.0, scale: float = 1.5) -> dict[str, jax.Arr
     return {name: jnp.asarray(x, jnp.float32) for name, x in made.items()}
 
 
-def mixed(one, other, share: float):
+def mix(one, other, share: float):
     """Parameters between two."""
     return jax.tree.map(lambda x, y: (1 - share) * x + share * y, one, other)
 
@@ -108,7 +108,7 @@ def test_settings_adjust_the_log_probabilities_of_hypotheses(length, normalized)
     prompts = [[token] for token in range(VOCABULARY)]
     drafted = {"drafter": "neural", "length": length} if length else {}
     table = tables(3, end=1.0)
-    both = {"target": table, "drafter": mixed(table, tables(53), 0.1)}
+    both = {"target": table, "drafter": mix(table, tables(53), 0.1)}
     models = {"target": model, "drafter": model}
     under = {**UNDER, "renormalize_logits": normalized}
     rows, made = searches(models, both, prompts, BeamStrategy(**drafted), settings=under)
@@ -118,7 +118,7 @@ def test_settings_adjust_the_log_probabilities_of_hypotheses(length, normalized)
 
         def law(text, own=own, prompt=prompt):
             given = {"prompt": (prompt,), "begin": 1, "limit": 1 + MOST, "eos": model.info.eos}
-            return processed(own(text), (prompt, *text), under, **given)
+            return process(own(text), (prompt, *text), under, **given)
 
         expected, steps = run_search(law, beams=4, eos=model.info.eos, most=MOST)
         assert [tuple(text) for text in row.tokens] == [text for _, text in expected]
@@ -155,7 +155,7 @@ def test_a_drafter_changes_no_step(length, width):
         params = {"target": target}
         plain, baseline = searches(models, params, prompts, BeamStrategy(**settings))
         drafted = BeamStrategy(drafter="neural", length=length, width=width, **settings)
-        for drafter in (target, mixed(target, other, 0.1), other):
+        for drafter in (target, mix(target, other, 0.1), other):
             rows, made = searches(models, params | {"drafter": drafter}, prompts, drafted)
             same(rows, plain)
             np.testing.assert_array_equal(made.step, baseline.step)

@@ -48,13 +48,13 @@ def scripts(target=SCRIPT, drafter=SCRIPT, target_peaks=(), drafter_peaks=()):
     }
 
 
-def changed(**tokens: int) -> tuple[int, ...]:
+def change_script(**tokens: int) -> tuple[int, ...]:
     """SCRIPT with other tokens at positions, as `at2=9`."""
     places = {int(name[2:]): token for name, token in tokens.items()}
     return tuple(places.get(place, token) for place, token in enumerate(SCRIPT))
 
 
-def decoded(params, strategy: Strategy, limit: int = 8):
+def decode_script(params, strategy: Strategy, limit: int = 8):
     made = decoder(SCRIPTED, strategy, LONGEST)
     params = {name: params[name] for name in made.inputs}
     return jax.device_get(generate(made, params, *inputs([[3]], limit), strategy.options()))
@@ -95,26 +95,26 @@ CASES = {
         [(0, 0, 1, True), FULL, (3, 3, 3, False)], SCRIPT, (7, 2),
     ),
     "unsure in the middle of a window, the candidate is dropped": (
-        PAPER, scripts(drafter=changed(at2=9), drafter_peaks=(SURE, SURE, UNSURE)),
+        PAPER, scripts(drafter=change_script(at2=9), drafter_peaks=(SURE, SURE, UNSURE)),
         [(2, 2, 3, True), FULL, (1, 1, 1, False)], SCRIPT, (7, 2),
     ),
     "always unsure": (
         PAPER, scripts(drafter_peaks=(UNSURE,) * 8), [(0, 0, 1, True)] * 8, SCRIPT, (8, 8),
     ),
     "rollback at the first position": (
-        PAPER, scripts(drafter=changed(at0=9)),
+        PAPER, scripts(drafter=change_script(at0=9)),
         [(3, 0, 1, True), FULL, (3, 3, 3, False)], SCRIPT, (9, 2),
     ),
     "rollback in the middle": (
-        PAPER, scripts(drafter=changed(at1=9)),
+        PAPER, scripts(drafter=change_script(at1=9)),
         [(3, 1, 2, True), FULL, (2, 2, 2, False)], SCRIPT, (8, 2),
     ),
     "rollback at the last position": (
-        PAPER, scripts(drafter=changed(at2=9)),
+        PAPER, scripts(drafter=change_script(at2=9)),
         [(3, 2, 3, True), FULL, (1, 1, 1, False)], SCRIPT, (7, 2),
     ),
     "the first of several violations": (
-        PAPER, scripts(drafter=changed(at1=9, at2=9)),
+        PAPER, scripts(drafter=change_script(at1=9, at2=9)),
         [(3, 1, 2, True), (3, 0, 1, True), FULL, (1, 1, 1, False)], SCRIPT, (10, 3),
     ),
     "a sure EOS of the small model is not reviewed": (
@@ -124,11 +124,11 @@ CASES = {
         PAPER, scripts(drafter=(5, 6, EOS)), [(3, 3, 3, False)], (5, 6, EOS), (3, 0),
     ),
     "an unsure EOS of the small model is dropped": (
-        PAPER, scripts(drafter=changed(at1=EOS), drafter_peaks=(SURE, UNSURE)),
+        PAPER, scripts(drafter=change_script(at1=EOS), drafter_peaks=(SURE, UNSURE)),
         [(1, 1, 2, True), FULL, (2, 2, 2, False)], SCRIPT, (7, 2),
     ),
     "verify_eos: a wrong EOS is replaced": (
-        CHECKED, scripts(drafter=changed(at1=EOS)),
+        CHECKED, scripts(drafter=change_script(at1=EOS)),
         [(2, 1, 2, True), FULL, (2, 2, 2, True)], SCRIPT, (7, 3),
     ),
     "verify_eos: a right EOS ends the row, the large model's next token is dropped": (
@@ -138,13 +138,13 @@ CASES = {
         PAPER, scripts(target=(5, EOS)), [(3, 1, 2, True)], (5, EOS), (3, 1),
     ),
     "an EOS of the large model behind a window": (
-        PAPER, scripts(target=changed(at3=EOS)), [FULL], (*SCRIPT[:3], EOS), (3, 1),
+        PAPER, scripts(target=change_script(at3=EOS)), [FULL], (*SCRIPT[:3], EOS), (3, 1),
     ),
     "official: the large model begins": (
         OFFICIAL, scripts(), [(0, 0, 1, True), FULL, (3, 3, 3, False)], SCRIPT, (6, 2),
     ),
     "official: one more token of the large model after a rollback": (
-        OFFICIAL, scripts(drafter=changed(at2=9)),
+        OFFICIAL, scripts(drafter=change_script(at2=9)),
         [(0, 0, 1, True), (3, 1, 2, True), (0, 0, 1, True), FULL], SCRIPT, (6, 4),
     ),
     "official: a replacement that is EOS ends the row": (
@@ -161,7 +161,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_branch_has_its_rounds_tokens_and_calls(case, widths):
     strategy, pair, expected, tokens, counts = case
-    out = decoded(
+    out = decode_script(
         pair, dataclasses.replace(strategy, reader=FittedReader(widths) if widths else None)
     )
     assert rounds(out) == expected
@@ -181,7 +181,7 @@ def test_every_branch_has_its_rounds_tokens_and_calls(case, widths):
 @pytest.mark.parametrize("strategy", [PAPER, CHECKED], ids=["paper", "verify_eos"])
 @pytest.mark.parametrize("limit", range(1, 9))
 def test_the_length_limit_is_exact_and_the_small_model_may_reach_it(strategy, limit):
-    out = decoded(scripts(), strategy, limit)
+    out = decode_script(scripts(), strategy, limit)
     assert texts(out) == [list(SCRIPT[:limit])]
     left = limit % 4
     last = [(left, left, left, strategy is CHECKED)] if left else []
@@ -202,23 +202,23 @@ def test_a_flat_law_that_agrees_excuses_one_position_or_all(agreeing, rollback, 
     peaks = (SURE,) * begin + (FLAT,)
     wrong = tuple(9 if place == begin + 2 else token for place, token in enumerate(SCRIPT))
     strategy = dataclasses.replace(agreeing, numbers=(("fallback", 0.5), ("rollback", rollback)))
-    out = decoded(scripts(drafter=wrong, target_peaks=peaks), strategy)
+    out = decode_script(scripts(drafter=wrong, target_peaks=peaks), strategy)
     assert rounds(out)[: len(expected)] == expected
 
 
 def test_without_the_argmax_rule_a_token_is_dropped_for_itself():
     pair = scripts(target_peaks=(SURE, FLAT))
     strategy = bild(0.5, 1.0, length=3, equal_argmax=False)
-    out = decoded(pair, strategy)
+    out = decode_script(pair, strategy)
     assert rounds(out)[0] == (3, 1, 2, True) and texts(out) == [list(SCRIPT)]
     assert replaced_tokens([(out, 1)]) == 0
-    assert rounds(decoded(pair, bild(0.5, 1.0, length=3)))[0] == FULL
+    assert rounds(decode_script(pair, bild(0.5, 1.0, length=3)))[0] == FULL
 
 
 def test_the_counters_are_those_of_the_rounds():
     # unsure at 0; window with a rollback at 2; window; unsure at once; the end.
-    pair = scripts(drafter=changed(at2=9), drafter_peaks=(UNSURE, *(SURE,) * 6, UNSURE))
-    out = decoded(pair, PAPER, limit=9)
+    pair = scripts(drafter=change_script(at2=9), drafter_peaks=(UNSURE, *(SURE,) * 6, UNSURE))
+    out = decode_script(pair, PAPER, limit=9)
     expected = [(0, 0, 1, True), (3, 1, 2, True), FULL, (0, 0, 1, True), (1, 1, 1, False)]
     assert rounds(out) == expected
     found = collect_rounds([(out, 1)])
@@ -244,7 +244,7 @@ def test_the_counters_are_those_of_the_rounds():
 
 
 def test_a_strategy_without_small_model_has_no_ratio_to_it():
-    out = decoded(scripts(), Strategy())
+    out = decode_script(scripts(), Strategy())
     found = handovers(collect_rounds([(out, 1)]), 0, "target")
     assert found["fallback_percent"] == 100 and found["rollback_per_small_percent"] is None
 

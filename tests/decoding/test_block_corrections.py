@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import drafted, run, texts
-from feature_drafters import CORRECTIONS, IDS, MARKOV, PROMPTS, fresh_blocks, setting, states
+from decodes import propose_jitted, run, texts
+from feature_drafters import CORRECTIONS, IDS, MARKOV, PROMPTS, fresh_blocks, make_setting, states
 
 import specjax
 from specjax.decoding.strategy import Strategy
@@ -43,11 +43,11 @@ def rounds(target: str, name: str, drafter: DSpark | DFlash, greedy: bool) -> li
     changes = SETTINGS[name]
     strategy = Strategy(drafter, temperature=0.0) if greedy else Strategy(drafter, **SAMPLED)
     made, params, seen = states(target, strategy, Model, **changes)
-    models, _ = setting(target, Model, **changes)
+    models, _ = make_setting(target, Model, **changes)
     size = models[1][1].config.block_size
     found = []
     for state in seen[:-1]:
-        draft, *_ = drafted(made, params, state)
+        draft, *_ = propose_jitted(made, params, state)
         context = state.context
         at = context.length[:, None] + jnp.arange(LENGTH)
         rows = jnp.arange(len(at))[:, None]
@@ -70,13 +70,13 @@ def errors(target: str, name: str, drafter: DSpark) -> tuple[float, float]:
         candidates = SETTINGS[name]["correction"].candidates
         assert not candidates or ((got > 0).sum(-1) <= candidates).all()
         for logits, base in ((said.logits, False), (said.base, True)):
-            want = adjusted(of_target(logits[:, 0], vocabulary))[inside]
+            want = adjust_logits(of_target(logits[:, 0], vocabulary))[inside]
             far = np.abs(got - want).sum(-1).max() if len(got) else 0.0
             worst, apart = (worst, max(apart, far)) if base else (max(worst, far), apart)
     return worst, apart
 
 
-def adjusted(logits: np.ndarray) -> np.ndarray:
+def adjust_logits(logits: np.ndarray) -> np.ndarray:
     """The distribution that is drawn from under `SAMPLED`."""
     scaled = logits / SAMPLED["temperature"]
     probs = np.exp(scaled - scaled.max(-1, keepdims=True))
@@ -140,9 +140,9 @@ def test_a_draft_ends_before_the_first_token_of_low_confidence(name):
     fields = {"length": LENGTH, "confidence": threshold, "temperature": 1.0}
     strategy = specjax.strategy(drafter="dspark", **fields)
     made, params, seen = states("llama", strategy, Model, **SETTINGS[name])
-    models, _ = setting("llama", Model, **SETTINGS[name])
+    models, _ = make_setting("llama", Model, **SETTINGS[name])
     for state in seen[:-1]:
-        draft, *_ = drafted(made, params, state)
+        draft, *_ = propose_jitted(made, params, state)
         context, length = state.context, np.asarray(draft.length)
         at = context.length[:, None] + jnp.arange(LENGTH)
         tokens = context.tokens.at[jnp.arange(len(at))[:, None], at].set(draft.tokens, mode="drop")
@@ -168,10 +168,10 @@ def test_the_children_of_a_node_are_drawn_from_the_distribution_after_its_path(n
     drafter = DSpark(widths=(2, 2))
     strategy = Strategy(drafter, temperature=1.0)
     made, params, seen = states("llama", strategy, Model, **SETTINGS[name])
-    models, _ = setting("llama", Model, **SETTINGS[name])
+    models, _ = make_setting("llama", Model, **SETTINGS[name])
     size, checked = drafter.depth + 1, 0  # a block sees itself whole: its size matters
     for state in seen[:-1]:
-        draft, *_ = drafted(made, params, state)
+        draft, *_ = propose_jitted(made, params, state)
         context, probs = state.context, np.asarray(draft.distribution.probs)
         for number, path in enumerate(((), (0,), (1,))):  # distributions: text, two inner nodes
             tokens = context.tokens
@@ -195,7 +195,7 @@ def test_the_children_of_a_node_are_drawn_from_the_distribution_after_its_path(n
 def test_a_causal_block_does_not_see_later_places():
     """Changed masks of later places change no distribution before them; else they do."""
     for causal in (True, False):
-        models, params = setting("llama", Model, is_causal=causal)
+        models, params = make_setting("llama", Model, is_causal=causal)
         drafter, own = models[1][1], params["drafter"]
         cache, _ = drafter.start(own, jnp.zeros((1, 4), jnp.int32), jnp.array([4]), 16)
         block = jnp.array([[3, 0, 0, 0]])
@@ -211,7 +211,7 @@ def test_a_causal_block_does_not_see_later_places():
 def test_ids_that_not_all_models_have_are_cut_off():
     """Of models padded differently the ids that all have are decoded: no others are drafted."""
     changes = SETTINGS["markov"]
-    models, params = setting("llama", Model, **changes)
+    models, params = make_setting("llama", Model, **changes)
     shared = tuple((name, SharedVocabulary(model, 11)) for name, model in models)
     for fields in ({"length": LENGTH}, {"widths": (2, 2)}):
         strategy = specjax.strategy(drafter="dspark", temperature=1.0, **fields)

@@ -15,10 +15,10 @@ from scripted import (
     PrefixModel,
     ScriptModel,
     chi_square,
-    counted,
+    count_outputs,
     prefix_params,
     sequence_distribution,
-    traced,
+    trace_scripts,
 )
 from slow_cases import some_slow
 
@@ -61,7 +61,7 @@ def parts(name: str):
     return PARAMS | own
 
 
-def decoded(strategy: Strategy, prompts, limit: int, seed: int = 0, params=PARAMS):
+def decode(strategy: Strategy, prompts, limit: int, seed: int = 0, params=PARAMS):
     return run(MODELS, params, strategy, prompts, limit, seed)
 
 
@@ -72,8 +72,8 @@ def rounds(out, name: str) -> np.ndarray:
 
 @pytest.mark.parametrize("name", some_slow(DRAFTERS, "neural", "hydra"))
 def test_greedy_texts_are_the_targets_own_in_rounds_with_and_without_drafts(name):
-    out = decoded(strategy(**DRAFTERS[name], **COSTS), PROMPTS, 12, params=parts(name))
-    assert texts(out) == texts(decoded(Strategy(), PROMPTS, 12))
+    out = decode(strategy(**DRAFTERS[name], **COSTS), PROMPTS, 12, params=parts(name))
+    assert texts(out) == texts(decode(Strategy(), PROMPTS, 12))
     held = rounds(out, STOP) == HELD
     going = rounds(out, "committed") > 0
     assert np.any(held & going) and np.any(~held & going)
@@ -82,7 +82,7 @@ def test_greedy_texts_are_the_targets_own_in_rounds_with_and_without_drafts(name
 @pytest.mark.slow
 def test_greedy_texts_are_the_same_in_slots_that_are_refilled():
     made = strategy(**NEURAL, **COSTS)
-    models, params = traced(MODELS, PARAMS)
+    models, params = trace_scripts(MODELS, PARAMS)
     decoder_ = made.decoder(models, max(LIMITS))
     params = {name: params[name] for name in decoder_.inputs}
     given = decoder_, params, PROMPTS, LIMITS, made.options(), 4
@@ -96,8 +96,8 @@ def test_greedy_texts_are_the_same_in_slots_that_are_refilled():
 def test_sampling_keeps_the_targets_distribution(name, rule, rows):
     expected = sequence_distribution(MODEL, TARGET, SOURCE, (0,), 3, (1.0, 0, 1.0))
     made = strategy(**DRAFTERS[name], **COSTS, temperature=1.0, rule=rule)
-    out = decoded(made, [SOURCE] * rows, 3, seed=7, params=parts(name))
-    assert chi_square(counted(texts(out)), expected) > 1e-3
+    out = decode(made, [SOURCE] * rows, 3, seed=7, params=parts(name))
+    assert chi_square(count_outputs(texts(out)), expected) > 1e-3
 
 
 def test_the_drafter_does_not_run_in_rounds_of_length_zero():
@@ -185,7 +185,7 @@ def test_a_drafter_that_is_always_wrong_is_given_up_and_tried_again():
 
 
 def test_rows_draft_alike_and_the_target_reads_no_more():
-    out = decoded(strategy(**NEURAL, **COSTS), PROMPTS, 12)
+    out = decode(strategy(**NEURAL, **COSTS), PROMPTS, 12)
     drafted = rounds(out, "drafted").max(axis=0)
     width = rounds(out, "width").max(axis=0)
     assert set(width) <= {0, 1, 3} and np.all(width >= drafted)

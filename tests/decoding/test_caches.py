@@ -60,7 +60,7 @@ PROMPTS = [[3, 4, 5, 1], [6, 1], [7, 8, 9, 2, 3, 4, 1], [2, 2, 2, 1]]
 LIMIT = 14
 
 
-def scaled(params, factor: float):
+def scale(params, factor: float):
     """Sharper random models: outputs vary, and now and then there is an EOS."""
     return jax.tree.map(lambda x: x * factor, params)
 
@@ -70,9 +70,9 @@ def weights():
     earlier = Corpus(TARGET, 64)
     earlier.add([[3, 4, 5, 6, 1], [7, 8, 9, 1], [2, 3, 2, 3]])
     return {
-        "target": scaled(TARGET.init(jax.random.key(3)), 1.3),
-        "drafter": scaled(SMALL.init(jax.random.key(4)), 1.3),
-        "little": scaled(LITTLE.init(jax.random.key(5)), 1.3),
+        "target": scale(TARGET.init(jax.random.key(3)), 1.3),
+        "drafter": scale(SMALL.init(jax.random.key(4)), 1.3),
+        "little": scale(LITTLE.init(jax.random.key(5)), 1.3),
         "ngram": fit([[3, 4, 5, 6, 1], [7, 8, 9, 1], [2, 3, 2, 3]], V, start_token=0),
         "heads": random_heads(3, SMALL.config.d_model, seed=0),
         "corpus": earlier.table(),
@@ -197,7 +197,7 @@ def wrong_slots(state, name: str) -> list[tuple[int, int]]:
     return list(zip(*np.nonzero(bad & below), strict=True))
 
 
-def audited_rounds(strategy: Strategy, models=THREE, params=None):
+def audit_rounds(strategy: Strategy, models=THREE, params=None):
     """Every state after a round, with the state before it."""
     params = params or weights()
     made = decoder(models, strategy, LIMIT)
@@ -223,7 +223,7 @@ EVERY_STRATEGY = pytest.mark.parametrize(
 @EVERY_STRATEGY
 def test_after_every_round_the_trusted_slots_are_fresh(strategy):
     rounds = 0
-    for before, state in audited_rounds(strategy):
+    for before, state in audit_rounds(strategy):
         rounds += 1
         for name, cache in state.caches.items():
             assert wrong_slots(state, name) == []
@@ -245,7 +245,7 @@ def test_the_first_call_of_a_drafter_feeds_all_that_it_lacks():
     strategy = STRATEGIES["neural"]
     opening = strategy.drafter.spec.calls[0].tokens
     lacking = []
-    for _, state in audited_rounds(strategy, models, params):
+    for _, state in audit_rounds(strategy, models, params):
         assert not np.any(count_catch_up_runs(state.caches["drafter"], state.context, opening))
         lacking += (state.context.length - state.caches["drafter"].length).tolist()
     assert max(lacking) == 2  # else no draft stood whole
@@ -285,7 +285,7 @@ def test_the_audit_sees_a_cascade_that_does_not_rewind(monkeypatch):
     models = (("target", TARGET), ("drafter", TARGET), ("little", LITTLE))
     params = weights() | {"drafter": weights()["target"]}
     strategy = Strategy(Cascade(("drafter", "little"), ((4, 0), (0, 3))))
-    rounds = audited_rounds(strategy, models, params)
+    rounds = audit_rounds(strategy, models, params)
     assert any(wrong_slots(after, "little") for _, after in rounds)
 
 
@@ -296,7 +296,7 @@ def test_a_reviewer_trusts_no_slot_of_a_token_that_it_dropped():
     params = weights() | {"drafter": weights()["target"]}
     strategy = Strategy(cascades.ReviewedDrafter("drafter", Neural(3, "little")))
     dropped = 0
-    for before, after in audited_rounds(strategy, models, params):
+    for before, after in audit_rounds(strategy, models, params):
         assert wrong_slots(after, "little") == []
         written = np.asarray(after.context.length - before.context.length)
         dropped += np.sum(written[np.asarray(after.context.active)] < 4)

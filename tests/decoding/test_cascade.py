@@ -14,7 +14,7 @@ from scripted import (
     PrefixModel,
     ScriptModel,
     chi_square,
-    counted,
+    count_outputs,
     prefix_params,
     sequence_distribution,
 )
@@ -132,7 +132,7 @@ def p_value(drafter: Horizontal, settings, lenience: float = 0.3) -> float:
     numbers = (("lenience", lenience),)
     strategy = Strategy(drafter, SpeculativeSampling(), *settings, numbers)
     out = run(MODELS, PARAMS, strategy, [SOURCE] * ROWS, LENGTH, seed=7)
-    return chi_square(counted(texts(out)), distribution)
+    return chi_square(count_outputs(texts(out)), distribution)
 
 
 def slow(*case):
@@ -229,7 +229,7 @@ def test_a_lenient_reviewer_that_says_its_own_law_fails_the_same_test(nested):
 TEXT = (5, 6, 7, 8, 5, 6, 7, 8, 5, 6, 7, 8)
 
 
-def scripted(drafter: Horizontal, limit: int = 12, **scripts):
+def script(drafter: Horizontal, limit: int = 12, **scripts):
     """A decode of models that say their scripts, by default the target's text."""
     names = ("target", "base", "small")
     models = tuple((name, ScriptModel(scripts.get(name, TEXT))) for name in names)
@@ -242,7 +242,7 @@ def calls(generation) -> dict[str, int]:
 
 def test_calls_of_a_vertical_cascade_that_always_agrees():
     # small gives base two tokens, base adds one; twice is five or more: six, and the target's.
-    out = scripted(cascade(("base", "small"), ((5, 0), (0, 2))), limit=14)
+    out = script(cascade(("base", "small"), ((5, 0), (0, 2))), limit=14)
     assert texts(out) == [[*TEXT, 2, 2]]
     # A whole draft that stood leaves small three tokens behind, one more than it is fed: a ninth.
     assert calls(out) == {"target": 2, "base": 4, "small": 9}
@@ -250,7 +250,7 @@ def test_calls_of_a_vertical_cascade_that_always_agrees():
 
 
 def test_calls_of_a_horizontal_cascade_that_always_agrees():
-    out = scripted(cascade(("base", "small"), ((2, 3), (0, 0))), limit=12)
+    out = script(cascade(("base", "small"), ((2, 3), (0, 0))), limit=12)
     assert texts(out) == [list(TEXT)]
     assert calls(out)["target"] == 2
     assert out.trace.written_by[0, 1:7].tolist() == [2, 2, 3, 3, 3, 1]
@@ -258,7 +258,7 @@ def test_calls_of_a_horizontal_cascade_that_always_agrees():
 
 def test_a_reviewer_replaces_what_its_drafter_gets_wrong():
     wrong = (5, 9, 7, 8, 5, 6, 7, 8)
-    out = scripted(cascade(("base", "small"), ((3, 0), (0, 3))), limit=8, small=wrong)
+    out = script(cascade(("base", "small"), ((3, 0), (0, 3))), limit=8, small=wrong)
     assert texts(out) == [list(TEXT[:8])]
     assert out.trace.written_by[0, 1:3].tolist() == [2, 3]  # 5 by small, 6 by base
     assert int(out.trace.accepted[0, 0]) == int(out.trace.drafted[0, 0])

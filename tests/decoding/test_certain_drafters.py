@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import run, texts
-from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_distribution
+from scripted import PrefixModel, chi_square, count_outputs, prefix_params, sequence_distribution
 
 from specjax.decoding.strategy import Strategy, strategy
 from specjax.drafting.neural import Neural
@@ -42,7 +42,7 @@ def p_value(made: Strategy, digits: int) -> float:
     models = (("target", TARGET), ("drafter", Certain(V)))
     out = run(models, params, made, [SOURCE] * ROWS, LENGTH, seed=7)
     assert int(out.trace.accepted.sum()) > 0
-    return chi_square(counted(texts(out)), distribution)
+    return chi_square(count_outputs(texts(out)), distribution)
 
 
 @pytest.mark.slow

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import decoder, drafted, first_state, inputs, one_round, run, texts, with_own
+from decodes import decoder, first_state, inputs, one_round, propose_jitted, run, texts, with_own
 from exits import MODELS, PARAMS, PROMPTS
 from scripted import (
     PrefixModel,
     adjust_probabilities,
     chi_square,
-    counted,
+    count_outputs,
     prefix_params,
     sequence_distribution,
 )
@@ -83,7 +83,7 @@ def test_sampling_keeps_the_targets_distribution(name, kind, rows):
     )
     made = strategy(**STRATEGIES[name], temperature=1.0)
     out = run(models, params, made, [PROMPT] * rows, LENGTH, seed=7, own={"drafter": OWN * rows})
-    assert chi_square(counted(texts(out)), expected) > P_VALUE
+    assert chi_square(count_outputs(texts(out)), expected) > P_VALUE
 
 
 FEW = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3]]
@@ -133,7 +133,7 @@ def test_its_law_is_restricted_to_what_both_have_and_renormalized(kind):
     ready = decoder(models, made, LIMIT)
     params = {name: params[name] for name in ready.inputs}
     given = (*inputs([PROMPT], LIMIT), with_own(made, {"drafter": OWN}))
-    draft, *_ = drafted(ready, params, first_state(ready, params, *given))
+    draft, *_ = propose_jitted(ready, params, first_state(ready, params, *given))
     inner = models[1][1].model
     prefix = (OWN[0], [inner.info.start_token]) if kind == "encoder" else ((), OWN[0])
     whole = adjust_probabilities(inner.logits(params["drafter"]["model"], *prefix), 1.0, 0, 1.0)

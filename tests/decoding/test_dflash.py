@@ -9,16 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import decoder, drafted, run, texts
+from decodes import decoder, propose_jitted, run, texts
 from feature_drafters import (
     IDS,
     LIMIT,
     ONE_FAST,
     PROMPTS,
     TARGETS,
-    differing,
+    count_different_slots,
     fresh_blocks,
-    setting,
+    make_setting,
     states,
 )
 
@@ -40,10 +40,10 @@ KINDS = pytest.mark.parametrize("kind", ONE_FAST)
 def after_drafting(kind: str, strategy: Strategy) -> list:
     """Of every round: the context, the draft, the cache behind it, and what is `fresh`."""
     made, params, seen = states(kind, strategy, Model)
-    models, size = setting(kind, Model)[0], strategy.drafter.length + 1
+    models, size = make_setting(kind, Model)[0], strategy.drafter.length + 1
     rounds = []
     for state in seen[:-1]:
-        draft, caches, _, _ = drafted(made, params, state)
+        draft, caches, _, _ = propose_jitted(made, params, state)
         anchors = state.context.length[:, None] - 1
         said, cache = fresh_blocks(models, params, state.context, anchors, size)
         said = said.logits, cache
@@ -56,7 +56,7 @@ def stale(kind: str, strategy: Strategy) -> int:
     bad = 0
     for context, _, cache, (_, want) in after_drafting(kind, strategy):
         assert np.array_equal(cache.length, context.length - 1)  # all but the pending token
-        bad += differing(cache, want, jnp.where(context.active, cache.length, 0))
+        bad += count_different_slots(cache, want, jnp.where(context.active, cache.length, 0))
     return bad
 
 
@@ -100,7 +100,7 @@ def test_a_draft_is_what_training_says_at_the_same_anchor(kind, length):
 @KINDS
 def test_blocks_do_not_see_each_other(kind):
     """Each says alone what it says beside others, and nothing of the text behind its anchor."""
-    models, params = setting(kind, Model)
+    models, params = make_setting(kind, Model)
     context = after_drafting(kind, Strategy(DFlash(LENGTH)))[-1][0]
     anchors = jnp.tile(jnp.arange(6), (len(PROMPTS), 1))
     together, _ = fresh_blocks(models, params, context, anchors, LENGTH + 1)
@@ -130,13 +130,13 @@ STRATEGIES = {
 @pytest.mark.parametrize("kind", list(TARGETS))
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_targets_own_text_is_written(kind, name):
-    models, params = setting(kind, Model)
+    models, params = make_setting(kind, Model)
     baseline = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
     assert texts(run(models, params, STRATEGIES[name], PROMPTS, LIMIT)) == baseline
 
 
 def test_an_unsure_draft_ends_before_its_length():
-    models, params = setting("t5", Model)
+    models, params = make_setting("t5", Model)
     sure = {}
     for threshold in (0.0, 0.4, 1.0):
         strategy = specjax.strategy(drafter="dflash", length=LENGTH, confidence=threshold)
@@ -148,7 +148,7 @@ def test_an_unsure_draft_ends_before_its_length():
 
 
 def test_a_draft_of_high_entropy_ends_before_its_length():
-    models, params = setting("t5", Model)
+    models, params = make_setting("t5", Model)
     baseline = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
     drafted = {}
     for threshold in (0.0, 1.5, 9.0):
@@ -160,7 +160,7 @@ def test_a_draft_of_high_entropy_ends_before_its_length():
 
 
 def test_a_draft_longer_than_its_training_is_refused():
-    models, params = setting("t5", Model)
+    models, params = make_setting("t5", Model)
     made = decoder(models, Strategy(DFlash(4)), LIMIT)
     with pytest.raises(ValueError, match=r"length is 4; .* blocks of 4 .* must be at most 3"):
         made.drafter.check(made.env(params))
@@ -174,7 +174,7 @@ def test_a_draft_longer_than_its_training_is_refused():
     ],
 )
 def test_its_model_is_no_other_drafters(drafter, words):
-    models, params = setting("t5", Model)
+    models, params = make_setting("t5", Model)
     made = decoder(models, Strategy(drafter), LIMIT)
     with pytest.raises(ValueError, match=words):
         made.drafter.check(made.env(params))

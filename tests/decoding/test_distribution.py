@@ -14,7 +14,7 @@ from scripted import (
     PrefixModel,
     adjust_probabilities,
     chi_square,
-    counted,
+    count_outputs,
     prefix_params,
     sequence_distribution,
 )
@@ -81,7 +81,7 @@ def p_value(strategy: Strategy, rows: int) -> float:
         MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, strategy.settings
     )
     out = run(MODELS, PARAMS, strategy, [SOURCE] * rows, LENGTH, seed=7)
-    return chi_square(counted(texts(out)), distribution)
+    return chi_square(count_outputs(texts(out)), distribution)
 
 
 def strategy(drafter, rule, settings) -> Strategy:
@@ -110,7 +110,7 @@ def test_decoder_only_rows_keep_the_target_law(rows):
     models = (("target", model), ("drafter", model))
     made = strategy(Neural(2), SpeculativeSampling(), SETTINGS["plain"])
     out = run(models, PARAMS, made, [prompt] * rows, LENGTH, seed=3)
-    assert chi_square(counted(texts(out)), distribution) > P_VALUE
+    assert chi_square(count_outputs(texts(out)), distribution) > P_VALUE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +204,7 @@ def test_bild_has_the_law_of_its_definition_and_not_the_targets(settings, rows):
         drafter="bild", fallback=fallback, rollback=rollback, length=1,
         temperature=temperature, top_k=top_k, top_p=top_p,
     )  # fmt: skip
-    seen = counted(texts(run(MODELS, PARAMS, made, [SOURCE] * rows, LENGTH, seed=7)))
+    seen = count_outputs(texts(run(MODELS, PARAMS, made, [SOURCE] * rows, LENGTH, seed=7)))
     assert chi_square(seen, bild_distribution(settings, fallback, rollback)) > P_VALUE
     distribution = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, settings)
     assert chi_square(seen, distribution) < 1e-6

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import decoder, drafted, run, texts
+from decodes import decoder, propose_jitted, run, texts
 from feature_drafters import (
     IDS,
     LIMIT,
@@ -18,9 +18,9 @@ from feature_drafters import (
     ONE_FAST,
     PROMPTS,
     TARGETS,
-    differing,
+    count_different_slots,
+    make_setting,
     read_whole,
-    setting,
     states,
 )
 
@@ -48,9 +48,9 @@ def unroll_draft(models, params, context, steps: int):
 
 def wrong_slots(kind: str, params, state) -> int:
     """Slots under the pointer whose keys or values are not those of the target's states."""
-    _, fresh = unroll_draft(setting(kind)[0], params, state.context, 1)
+    _, fresh = unroll_draft(make_setting(kind)[0], params, state.context, 1)
     cache = state.caches["drafter"]
-    return differing(cache, fresh, cache.length)
+    return count_different_slots(cache, fresh, cache.length)
 
 
 DRAFTERS = {"chain": Eagle(LENGTH), "tree": Eagle(widths=(2, 2, 1), nodes=6)}
@@ -101,7 +101,7 @@ def test_a_draft_is_what_the_unrolled_layer_says(kind):
     made, params, seen = states(kind, Strategy(Eagle(LENGTH)))
     checked = 0
     for state in seen[:-1]:
-        draft, *_ = drafted(made, params, state)
+        draft, *_ = propose_jitted(made, params, state)
         context = state.context
         with_draft = np.asarray(context.tokens).copy()
         rows = np.flatnonzero(np.asarray(context.active))
@@ -110,7 +110,7 @@ def test_a_draft_is_what_the_unrolled_layer_says(kind):
             room = with_draft[row, begin : begin + LENGTH]
             room[:] = np.asarray(draft.tokens)[row, : len(room)]
         behind = context.replace(tokens=jnp.asarray(with_draft))
-        logits, _ = unroll_draft(setting(kind)[0], params, behind, LENGTH)
+        logits, _ = unroll_draft(make_setting(kind)[0], params, behind, LENGTH)
         for row in rows:
             for step in range(int(draft.length[row])):
                 at = np.asarray(logits[step])[row, int(context.length[row]) - 1 + step]
@@ -131,7 +131,7 @@ STRATEGIES = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), list(itertools.product((*TARGETS, MTP), STRATEGIES)))
 def test_the_targets_own_text_is_written(kind, name):
-    models, params = setting(kind)
+    models, params = make_setting(kind)
     baseline = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
     assert texts(run(models, params, STRATEGIES[name], PROMPTS, LIMIT)) == baseline
 
@@ -139,7 +139,7 @@ def test_the_targets_own_text_is_written(kind, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_only_ids_of_its_vocabulary_are_drafted(temperature):
-    models, params = setting("t5")
+    models, params = make_setting("t5")
     strategy = Strategy(Eagle(LENGTH), temperature=temperature)
     out = run(models, params, strategy, PROMPTS, LIMIT)
     proposed = np.asarray(out.trace.proposed)
@@ -149,7 +149,7 @@ def test_only_ids_of_its_vocabulary_are_drafted(temperature):
 
 
 def test_a_tree_needs_no_more_children_than_ids_that_are_drafted():
-    models, params = setting("t5")
+    models, params = make_setting("t5")
     made = decoder(models, Strategy(Eagle(widths=(9,))), LIMIT)
     with pytest.raises(ValueError, match=r"widths gives a node 9 children; .* there are tokens, 8"):
         made.drafter.check(made.env(params))
@@ -170,7 +170,7 @@ def test_an_arm_of_single_rounds_must_not_read_the_target():
     ],
 )
 def test_a_drafter_of_another_target_is_refused(change, words):
-    models, params = setting("t5")
+    models, params = make_setting("t5")
     drafter = dict(models)["drafter"]
     other = dataclasses.replace(drafter, config=dataclasses.replace(drafter.config, **change))
     made = decoder((models[0], ("drafter", other)), Strategy(Eagle(2)), LIMIT)
@@ -180,14 +180,14 @@ def test_a_drafter_of_another_target_is_refused(change, words):
 
 @pytest.mark.parametrize("drafter", [Neural(2), Neural(widths=(2,))])
 def test_a_feature_drafter_is_no_small_model(drafter):
-    models, params = setting("t5")
+    models, params = make_setting("t5")
     made = decoder(models, Strategy(drafter), LIMIT)
     with pytest.raises(ValueError, match="its drafter must be 'eagle'"):
         made.drafter.check(made.env(params))
 
 
 def test_a_small_model_is_no_feature_drafter():
-    models, params = setting("t5")
+    models, params = make_setting("t5")
     made = decoder((models[0], ("drafter", models[0][1])), Strategy(Eagle(2)), LIMIT)
     with pytest.raises(ValueError, match="must be a feature drafter"):
         made.drafter.check(made.env(params | {"drafter": params["target"]}))

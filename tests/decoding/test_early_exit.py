@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from decodes import texts
 from exits import BOTH, DEPTH, MODELS, PARAMS, PROMPTS, Uncached, decode, sixteen_prompts
-from scripted import chi_square, counted, sequence_distribution
+from scripted import chi_square, count_outputs, sequence_distribution
 
 import specjax
 from specjax.decoding.state import Decoder
@@ -46,7 +46,7 @@ STRATEGIES = {
 
 
 @functools.cache
-def uncached(kind: str) -> list[list[int]]:
+def decode_uncached(kind: str) -> list[list[int]]:
     """Greedy tokens of the whole model."""
     return [Uncached(kind).greedy(prompt, LIMIT) for prompt in PROMPTS]
 
@@ -56,7 +56,7 @@ def uncached(kind: str) -> list[list[int]]:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_greedy_tokens_are_those_of_the_uncached_model(kind, name):
     generation = decode(kind, STRATEGIES[name])
-    assert texts(generation) == uncached(kind)
+    assert texts(generation) == decode_uncached(kind)
     assert 0 < np.sum(generation.trace.accepted) < np.sum(generation.trace.drafted)
 
 
@@ -77,7 +77,7 @@ def test_sampled_tokens_keep_the_law_of_the_uncached_model(kind):
     distribution = sequence_distribution(Uncached(kind), PARAMS[kind], source, head, 2, settings)
     strategy = dataclasses.replace(Strategy(EarlyExit(2, exit=1)), temperature=1.2)
     found = texts(decode(kind, strategy, [prompt] * 20_000, limit=3))
-    assert chi_square(counted([row[:2] for row in found]), distribution) > 1e-3
+    assert chi_square(count_outputs([row[:2] for row in found]), distribution) > 1e-3
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ def target(family: str) -> LoadedModel:
     return LoadedModel(loaded.model, loaded.params)
 
 
-def written(family: str, strategy: Strategy, drafter: LoadedModel | None = None):
+def decode_prompts(family: str, strategy: Strategy, drafter: LoadedModel | None = None):
     """The whole decode of the prompts."""
     models, params = [("target", target(family).model)], {"target": target(family).params}
     if drafter:
@@ -124,7 +124,7 @@ def method_of(kind: str) -> str:
     return kind.removesuffix("_llama").removesuffix("_t5")
 
 
-def shaped(family: str, kind: str, **shape) -> LoadedModel:
+def make_shape(family: str, kind: str, **shape) -> LoadedModel:
     """A drafter of the target's own shape as far as nothing else is said."""
     words = {"model_type": kind, **SHAPES[method_of(kind)], **shape}
     of_target = target(family).model
@@ -136,7 +136,7 @@ def shaped(family: str, kind: str, **shape) -> LoadedModel:
     return LoadedModel(model, jax.jit(model.init)(jax.random.key(0)))
 
 
-def trained(family: str, start: LoadedModel, outputs: list[list[int]]) -> LoadedModel:
+def train_drafter(family: str, start: LoadedModel, outputs: list[list[int]]) -> LoadedModel:
     """The drafter behind some steps on what the target says."""
     entry, of_target = OBJECTIVES[objective_for(start.model).strip("'")], target(family)
     objective = entry.cls(**entry.example)
@@ -154,7 +154,7 @@ def trained(family: str, start: LoadedModel, outputs: list[list[int]]) -> Loaded
     return LoadedModel(start.model, subject.model_params(state.params))
 
 
-def kept(drafter: LoadedModel, folder: Path, family: str) -> LoadedModel:
+def keep_read(drafter: LoadedModel, folder: Path, family: str) -> LoadedModel:
     """What is read of the drafter's files, and of its target's, which must be the drafter."""
     huggingface.save(folder, drafter.model, drafter.params)
     loaded = huggingface.load(folder)
@@ -168,11 +168,13 @@ def kept(drafter: LoadedModel, folder: Path, family: str) -> LoadedModel:
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "kind"), EVERY)
 def test_a_drafter_is_trained_kept_and_writes_the_targets_own_tokens(family, kind, tmp_path):
-    baseline = texts(written(family, autoregressive()))
+    baseline = texts(decode_prompts(family, autoregressive()))
     assert max(map(len, baseline)) == LIMIT
-    drafter = kept(trained(family, shaped(family, kind), baseline), tmp_path / "drafter", family)
+    drafter = keep_read(
+        train_drafter(family, make_shape(family, kind), baseline), tmp_path / "drafter", family
+    )
     for strategy in STRATEGIES[method_of(kind)]:
-        found = written(family, strategy, drafter)
+        found = decode_prompts(family, strategy, drafter)
         assert texts(found) == baseline
         assert np.sum(found.trace.accepted) > 3
 
@@ -182,10 +184,10 @@ def test_a_drafter_is_trained_kept_and_writes_the_targets_own_tokens(family, kin
 def test_a_drafter_has_biases_where_its_own_shape_says_so(kind, tmp_path):
     """Of them all are kept. Those of the target are none of the drafter's."""
     assert target("qwen2").model.config.qkv_bias
-    without = shaped("qwen2", kind)
-    biased = shaped("qwen2", kind, attention_bias=True, mlp_bias=True)
+    without = make_shape("qwen2", kind)
+    biased = make_shape("qwen2", kind, attention_bias=True, mlp_bias=True)
     drawn = jax.tree.map(lambda x: x + 1, biased.params)
-    kept(LoadedModel(biased.model, drawn), tmp_path / "drafter", "qwen2")
+    keep_read(LoadedModel(biased.model, drawn), tmp_path / "drafter", "qwen2")
     layers = biased.model.info.depth
 
     def biases(drafter: LoadedModel) -> int:
@@ -213,12 +215,12 @@ REFUSED = [
 @pytest.mark.parametrize(("family", "kind", "words"), REFUSED)
 def test_a_target_that_a_drafter_is_not_made_for_is_refused(family, kind, words):
     with pytest.raises(UserError, match=rf"config.model.shape: model_type is '{kind}'.* {words}"):
-        shaped(family, kind)
+        make_shape(family, kind)
 
 
 def test_an_assistant_reads_the_states_of_one_layer():
     with pytest.raises(UserError, match=r"target_layers is \[1, 2\]; it must be one layer"):
-        shaped("llama", "assistant_llama", target_layers=(1, 2))
+        make_shape("llama", "assistant_llama", target_layers=(1, 2))
 
 
 @pytest.mark.slow
@@ -230,7 +232,7 @@ def test_an_assistant_reads_the_states_of_one_layer():
     ],
 )
 def test_a_file_must_say_of_an_encoder_what_its_kind_has(family, kind, cross, words, tmp_path):
-    drafter = shaped(family, kind)
+    drafter = make_shape(family, kind)
     huggingface.save(tmp_path, drafter.model, drafter.params)
     config = tmp_path / "config.json"
     config.write_text(

@@ -8,7 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import decoder, inputs, run, texts
-from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_distribution
+from scripted import (
+    WIDTH,
+    PrefixModel,
+    chi_square,
+    count_outputs,
+    prefix_params,
+    sequence_distribution,
+)
 
 from specjax.contracts.registry import DRAFTERS
 from specjax.decoding.beams.loop import search
@@ -63,7 +70,7 @@ def test_sampling_keeps_the_law_behind_the_forced_tokens():
     )
     sampled = strategy(drafter="neural", length=2, temperature=1.0)
     out = run(MODELS, PARAMS, sampled, [PROMPTS[0]] * 20_000, 3, seed=7)
-    assert chi_square(counted(texts(out)), expected) > 1e-3
+    assert chi_square(count_outputs(texts(out)), expected) > 1e-3
 
 
 def test_a_beam_search_begins_behind_them_too():
@@ -111,16 +118,16 @@ def test_what_is_heard_is_no_text_to_copy_from():
     heard = np.random.default_rng(0).normal(size=(3, 4, WIDTH)).astype(np.float32)
     given = jnp.asarray(heard), jnp.full(3, 4), *inputs(PROMPTS[:3], 12)[2:]
 
-    def decoded(chosen: Strategy) -> list[list[int]]:
+    def decode_forced(chosen: Strategy) -> list[list[int]]:
         made = decoder(models, chosen, 12)
         params = {name: PARAMS[name] for name in made.inputs}
         return texts(generate(made, params, *given, chosen.options()))
 
-    baseline = decoded(Strategy())
+    baseline = decode_forced(Strategy())
     assert len({tuple(row) for row in baseline}) == 3  # it did listen
     for drafter in ("prompt_lookup", "neural"):
         chosen = strategy(drafter=drafter, **DRAFTERS[drafter].example)
-        assert decoded(chosen) == baseline
+        assert decode_forced(chosen) == baseline
 
 
 def test_models_that_read_something_else_than_the_target_are_refused():

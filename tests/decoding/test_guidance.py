@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from decodes import run, texts
 from feature_drafters import without_encoder
-from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_distribution
+from scripted import (
+    WIDTH,
+    PrefixModel,
+    chi_square,
+    count_outputs,
+    prefix_params,
+    sequence_distribution,
+)
 from slow_cases import some_slow
 
 import specjax
@@ -61,7 +68,7 @@ class UnderGuidance:
         return text[len(source) :]
 
 
-def decoded(drawn: Strategy, prompts: Any, limit: int) -> list[list[int]]:
+def decode_guided(drawn: Strategy, prompts: Any, limit: int) -> list[list[int]]:
     second = MODEL, PARAMS["drafter"]
     if drawn.drafter.spec.features:
         second = without_encoder(V, WIDTH, (1,), (1, 2, 4), None, (EOS,), kind=drawn.drafter.drives)
@@ -72,8 +79,8 @@ def decoded(drawn: Strategy, prompts: Any, limit: int) -> list[list[int]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("drafting", DRAFTING)
 def test_sampling_keeps_the_guided_law(drafting: str, rows: int) -> None:
-    found = counted(
-        decoded(strategy(**DRAFTING[drafting], temperature=1.0), [SOURCE] * rows, LENGTH)
+    found = count_outputs(
+        decode_guided(strategy(**DRAFTING[drafting], temperature=1.0), [SOURCE] * rows, LENGTH)
     )
     plain = (1.0, 0, 1.0)
     guided, own = (
@@ -92,7 +99,7 @@ def test_greedy_texts_are_those_of_the_guided_law(drafting: str) -> None:
     prompts = [[3, 2, 4, 2], [2, 2], [4], [4, 4, 2, 3]]
     under = UnderGuidance(MODEL)
     expected = [under.greedy(PARAMS["target"], prompt, 12) for prompt in prompts]
-    assert decoded(strategy(**DRAFTING[drafting]), prompts, 12) == expected
+    assert decode_guided(strategy(**DRAFTING[drafting]), prompts, 12) == expected
 
 
 def test_a_generator_guides_its_target_as_the_settings_say() -> None:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import decoder, drafted, first_state, inputs, one_round, run, texts
+from decodes import decoder, first_state, inputs, one_round, propose_jitted, run, texts
 from parallel_heads import heads_on_target, random_heads
 from slow_cases import some_slow
 
@@ -101,13 +101,13 @@ def make_batch(kind: str, context) -> dict[str, jax.Array]:
 
 
 @functools.partial(jax.jit, static_argnames="kind")
-def uncached(kind: str, batch) -> jax.Array:
+def decode_uncached(kind: str, batch) -> jax.Array:
     return TARGETS[kind].states(weights(kind), batch)
 
 
 def wrong_rows(kind: str, state) -> int:
     """Active rows whose memory is not the target's last state before the pending token."""
-    hidden = shift_right(uncached(kind, make_batch(kind, state.context)), 1)
+    hidden = shift_right(decode_uncached(kind, make_batch(kind, state.context)), 1)
     rows = np.arange(len(PROMPTS))
     expected = np.asarray(hidden)[rows, np.asarray(state.context.length) - 1]
     off = np.abs(np.asarray(state.memory.own) - expected).max(axis=-1) > 1e-4
@@ -145,7 +145,7 @@ def test_the_audit_sees_a_stale_state(kind):
 
 
 @functools.partial(jax.jit, static_argnames=("kind", "sequential"))
-def trained(kind: str, sequential: bool, batch) -> list[jax.Array]:
+def compute_head_logits(kind: str, sequential: bool, batch) -> list[jax.Array]:
     """Logits [B, T, V] of every head on a text, where the objective compares them."""
     objective = (HydraObjective if sequential else MedusaObjective)(LENGTH, D + 2)
     model, params = TARGETS[kind], weights(kind)
@@ -173,14 +173,14 @@ def test_a_draft_is_what_was_trained_at_its_place(kind, name):
     made, params, seen = states(kind, DRAFTERS[name])
     checked = 0
     for state in seen[:-1]:
-        draft, *_ = drafted(made, params, state)
+        draft, *_ = propose_jitted(made, params, state)
         context, rows = state.context, np.flatnonzero(np.asarray(state.context.active))
         text = np.asarray(context.tokens).copy()
         for row in rows:
             room = text[row, int(context.length[row]) :][:LENGTH]
             room[:] = np.asarray(draft.tokens)[row, : len(room)]
         batch = make_batch(kind, context.replace(tokens=jnp.asarray(text)))
-        logits = trained(kind, name == "hydra", batch)
+        logits = compute_head_logits(kind, name == "hydra", batch)
         for row in rows:
             for place in range(int(draft.length[row])):
                 at = np.asarray(logits[place])[row, int(context.length[row]) - 1 + place]
@@ -201,7 +201,7 @@ def test_a_node_reads_the_tokens_of_its_path(temperature):
     made = decoder(models, chosen, LIMIT)
     state = first_state(made, params, *inputs(PROMPTS, LIMIT), chosen.options())
     state = one_round(made, params, state)
-    draft, *_ = drafted(made, params, state)
+    draft, *_ = propose_jitted(made, params, state)
     tokens = np.asarray(draft.tokens)
     pending = np.asarray(state.context.tokens)[range(4), np.asarray(state.context.length) - 1]
     env, shape = made.env(params), drafter.shape

@@ -124,19 +124,19 @@ def test_a_row_alone_in_a_filled_batch_keeps_its_tokens(alone, kind):
         assert decode(kind, autoregressive(), prompts()[index : index + 1]) == [alone(kind)[index]]
 
 
-def made(used: Strategy, **more) -> Decoder:
+def make_generator(used: Strategy, **more) -> Decoder:
     models = (("target", MODELS["llama"]), ("drafter", MODELS["llama"]))
     return used.decoder(models, LIMIT, **more)
 
 
 def test_a_width_that_cannot_hold_a_draft_is_refused():
     with pytest.raises(ValueError, match="invariant is 4; it must be 0 .off. or at least 5"):
-        made(speculative(4), invariant=4)
-    assert made(speculative(4), invariant=5).buffer(8) == made(
+        make_generator(speculative(4), invariant=4)
+    assert make_generator(speculative(4), invariant=5).buffer(8) == make_generator(
         autoregressive(), invariant=5
     ).buffer(8)
 
 
 def test_calm_is_refused():
     with pytest.raises(ValueError, match="invariant is 4; it must be 0 .off. under CALM"):
-        made(strategy(reader="calm", threshold=0.5), invariant=4)
+        make_generator(strategy(reader="calm", threshold=0.5), invariant=4)

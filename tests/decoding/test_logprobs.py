@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from feature_drafters import LLAMA_SHAPE, PROMPTS, T5_SHAPE, setting
+from feature_drafters import LLAMA_SHAPE, PROMPTS, T5_SHAPE, make_setting
 from golden_models import GOLDEN
 from tiny import corpus
 
@@ -32,9 +32,9 @@ EAGLE = {"drafter": "eagle", "model": "feature"}
 
 
 @functools.cache
-def loaded(kind: str) -> dict[str, LoadedModel]:
+def make_models(kind: str) -> dict[str, LoadedModel]:
     """A target, a smaller model and a feature drafter, all random."""
-    ((_, model), (_, layer)), params = setting(kind)
+    ((_, model), (_, layer)), params = make_setting(kind)
     if kind == "t5":
         small = T5(dataclasses.replace(T5_SHAPE, num_decoder_layers=1))
     else:
@@ -49,7 +49,7 @@ def loaded(kind: str) -> dict[str, LoadedModel]:
 
 
 def make(kind: str, fields: dict[str, Any], logprobs: bool | str = True, **more: Any):
-    drafters = dict(loaded(kind))
+    drafters = dict(make_models(kind))
     target, strategy = drafters.pop("target"), specjax.strategy(**fields)
     settings = {"max_new_tokens": LIMIT, "logprobs": logprobs} | more
     return specjax.Generator(target, drafters, strategy, **settings)
@@ -171,7 +171,7 @@ def test_a_guided_target_has_the_logprobs_of_its_guided_logits(shape):
 def test_texts_of_several_drafters_have_logprobs(rows):
     arms = {"neural": CHAIN, "copies": {"drafter": "prompt_lookup", "length": 2}}
     arms = {name: specjax.strategy(**fields) for name, fields in arms.items()}
-    loaded_models = dict(loaded("llama"))
+    loaded_models = dict(make_models("llama"))
     target = loaded_models.pop("target")
     strategy = make_selected(arms, ByChance())
     fields = {"max_new_tokens": LIMIT, "logprobs": True}

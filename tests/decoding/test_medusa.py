@@ -6,7 +6,14 @@ import pytest
 from decodes import run, texts
 from exits import MODELS, PARAMS, PROMPTS
 from parallel_heads import random_heads
-from scripted import WIDTH, PrefixModel, chi_square, counted, prefix_params, sequence_distribution
+from scripted import (
+    WIDTH,
+    PrefixModel,
+    chi_square,
+    count_outputs,
+    prefix_params,
+    sequence_distribution,
+)
 
 from specjax.contracts.env import Env
 from specjax.decoding.strategy import Strategy, strategy
@@ -51,7 +58,7 @@ def test_a_wider_tree_keeps_the_targets_distribution(settings, shape):
     distribution = sequence_distribution(model, params["target"], SOURCE, (0,), 3, settings)
     models = (("target", model), ("drafter", model))
     out = run(models, params, tree, [SOURCE] * ROWS, 3, seed=7)
-    assert chi_square(counted(texts(out)), distribution) > 1e-3
+    assert chi_square(count_outputs(texts(out)), distribution) > 1e-3
 
 
 def test_nodes_are_counted_level_by_level():

@@ -93,7 +93,7 @@ def make_context(settings) -> Context:
 
 
 @jax.jit
-def drafted(context: Context):
+def draft_tokens(context: Context):
     read = context.encoder_tokens, context.encoder_length
     cache, _ = MODEL.start(PARAMS["drafter"], *read, 24)
     keys = jax.random.split(jax.random.key(0), len(TEXTS))
@@ -120,7 +120,7 @@ def head_logits(text: list[int]) -> np.ndarray:
 
 
 def test_a_greedy_draft_is_the_argmax_of_each_head_up_to_eos_and_budget():
-    draft, caches, log = drafted(make_context((0.0, 0, 1.0)))
+    draft, caches, log = draft_tokens(make_context((0.0, 0, 1.0)))
     expected = np.array([head_logits(text).argmax(axis=-1) for text in TEXTS])
     np.testing.assert_array_equal(draft.tokens, expected)
     assert [row.index(EOS) for row in expected.tolist() if EOS in row] == [0, 0]
@@ -134,7 +134,7 @@ def test_a_greedy_draft_is_the_argmax_of_each_head_up_to_eos_and_budget():
 
 def test_the_laws_of_a_sampled_draft_are_adjusted_as_the_targets():
     settings = (0.7, 4, 0.9)
-    draft, *_ = drafted(make_context(settings))
+    draft, *_ = draft_tokens(make_context(settings))
     for row, text in enumerate(TEXTS[:3]):
         expected = [adjust_probabilities(logits, *settings) for logits in head_logits(text)]
         np.testing.assert_allclose(draft.distribution.probs[row], expected, rtol=1e-4, atol=1e-6)

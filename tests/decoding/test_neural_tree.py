@@ -15,7 +15,7 @@ from scripted import (
     PrefixModel,
     adjust_probabilities,
     chi_square,
-    counted,
+    count_outputs,
     prefix_params,
     sequence_distribution,
 )
@@ -126,10 +126,10 @@ def p_value(made: Strategy, rows: int, model=PREFIX, prompt=SOURCE, begin=(0,)) 
     models = (("target", model), ("drafter", model))
     out = run(models, TWO, made, [prompt] * rows, LENGTH, seed=7)
     assert int(out.trace.accepted.sum()) > 0
-    return chi_square(counted(texts(out)), distribution)
+    return chi_square(count_outputs(texts(out)), distribution)
 
 
-def sampled(shape: str, settings) -> Strategy:
+def sample(shape: str, settings) -> Strategy:
     temperature, top_k, top_p = settings
     return tree(**SHAPES[shape], temperature=temperature, top_k=top_k, top_p=top_p)
 
@@ -147,13 +147,13 @@ def sampled(shape: str, settings) -> Strategy:
 )
 def test_sampling_keeps_the_targets_distribution(shape, settings, rows):
     """Beside the contract's test of the registered example."""
-    assert p_value(sampled(shape, settings), rows) > 1e-3
+    assert p_value(sample(shape, settings), rows) > 1e-3
 
 
 @pytest.mark.slow
 def test_decoder_only_rows_keep_it_too(rows):
     model = dataclasses.replace(PREFIX, start_token=None)
-    assert p_value(sampled("widths", PLAIN), rows, model, (3, 2, 3), ()) > 1e-3
+    assert p_value(sample("widths", PLAIN), rows, model, (3, 2, 3), ()) > 1e-3
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import run, texts
-from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_distribution
+from scripted import PrefixModel, chi_square, count_outputs, prefix_params, sequence_distribution
 
 from specjax.contracts.env import Env
 from specjax.decoding.strategy import Strategy, strategy
@@ -59,7 +59,7 @@ def test_sampling_keeps_the_targets_distribution(given, settings):
     distribution = sequence_distribution(MODEL, PARAMS["target"], SOURCE, (0,), LENGTH, settings)
     out = run((("target", MODEL),), PARAMS, made, [SOURCE] * ROWS, LENGTH, seed=7)
     assert int(out.trace.accepted.sum()) > 0
-    assert chi_square(counted(texts(out)), distribution) > 1e-3
+    assert chi_square(count_outputs(texts(out)), distribution) > 1e-3
 
 
 def test_more_children_than_tokens_are_refused():

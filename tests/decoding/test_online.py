@@ -17,7 +17,7 @@ from scripted import (
     PrefixModel,
     adjust_probabilities,
     chi_square,
-    counted,
+    count_outputs,
     prefix_params,
     sequence_distribution,
 )
@@ -64,7 +64,7 @@ def first_fast(*names: str) -> list:
     return [first, *(pytest.param(name, marks=pytest.mark.slow) for name in others)]
 
 
-def made(kind: str, rate: float, **more) -> Strategy:
+def make(kind: str, rate: float, **more) -> Strategy:
     return specjax.strategy(**FIELDS[kind], online_rate=rate, **more)
 
 
@@ -73,7 +73,7 @@ def feature_drafter(kind: type[FeatureDrafter]):
     return without_encoder(V, WIDTH, (1,), (1, 2, 4), 0, kind=kind)
 
 
-def decoded(strategy: Strategy, prompts, limit: int, seed: int = 7):
+def decode_online(strategy: Strategy, prompts, limit: int, seed: int = 7):
     if strategy.drafter.spec.features:
         model, own = feature_drafter(strategy.drafter.drives)
         models = (MODELS[0], ("drafter", model))
@@ -85,13 +85,15 @@ def p_value(strategy: Strategy, rows: int) -> float:
     distribution = sequence_distribution(
         MODEL, PARAMS["target"], SOURCE, (0,), 3, strategy.settings
     )
-    return chi_square(counted(texts(decoded(strategy, [SOURCE] * rows, 3))), distribution)
+    return chi_square(
+        count_outputs(texts(decode_online(strategy, [SOURCE] * rows, 3))), distribution
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", first_fast(*FIELDS))
 def test_sampling_keeps_the_targets_distribution_however_fast_it_learns(kind, rows):
-    assert p_value(made(kind, 3.0, temperature=1.0), rows) > P_VALUE
+    assert p_value(make(kind, 3.0, temperature=1.0), rows) > P_VALUE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,33 +119,33 @@ def test_a_law_of_other_parameters_than_those_that_drafted_is_seen(rows):
     "kind", first_fast("dflash", "eagle", "total_variation", "break_even", "fitted")
 )
 def test_greedy_outputs_are_the_targets_own(kind):
-    out = decoded(made(kind, 1.0), PROMPTS, 12)
-    assert texts(out) == texts(decoded(Strategy(), PROMPTS, 12))
-    assert float(jnp.abs(_learned(out).bias).max()) > 0.1
+    out = decode_online(make(kind, 1.0), PROMPTS, 12)
+    assert texts(out) == texts(decode_online(Strategy(), PROMPTS, 12))
+    assert float(jnp.abs(_learn(out).bias).max()) > 0.1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", exits.MODELS)
 def test_early_exits_learn_and_write_the_targets_own(kind):
-    out = exits.decode(kind, made("early_exit", 1.0))
+    out = exits.decode(kind, make("early_exit", 1.0))
     assert texts(out) == texts(exits.decode(kind, Strategy()))
     # At most 0.08 where the first layers of random weights say nearly what the last ones do.
     assert float(jnp.abs(out.memory.learned.bias).max()) > 0.01
 
 
 def test_a_row_learns_for_itself_whoever_shares_its_batch():
-    strategy = made("neural", 1.0, temperature=1.0)
-    mine = decoded(strategy, PROMPTS, 12)
+    strategy = make("neural", 1.0, temperature=1.0)
+    mine = decode_online(strategy, PROMPTS, 12)
     others = [PROMPTS[0], *([4] * len(prompt) for prompt in PROMPTS[1:-1]), PROMPTS[-1]]
-    again = decoded(strategy, others, 12)
+    again = decode_online(strategy, others, 12)
     for row in (0, -1):
         assert texts(again)[row] == texts(mine)[row]
-        bias = np.asarray(_learned(again).bias)[row]
-        np.testing.assert_array_equal(bias, np.asarray(_learned(mine).bias)[row])
+        bias = np.asarray(_learn(again).bias)[row]
+        np.testing.assert_array_equal(bias, np.asarray(_learn(mine).bias)[row])
     assert texts(again) != texts(mine)
 
 
-def _learned(generation):
+def _learn(generation):
     return generation.memory.learned
 
 
@@ -203,8 +205,8 @@ def test_ids_that_a_drafter_lacks_teach_nothing():
     own = GRADIENTS["forward_kl"](p, q)
     np.testing.assert_allclose(own, jax.grad(loss)(jnp.zeros(V)), atol=1e-6)
     assert own[1] == own[3] == 0
-    out = decoded(made("dflash", 1.0), PROMPTS, 12)
-    lacking = np.asarray(_learned(out).bias)[:, [0, 3]]
+    out = decode_online(make("dflash", 1.0), PROMPTS, 12)
+    lacking = np.asarray(_learn(out).bias)[:, [0, 3]]
     np.testing.assert_array_equal(lacking, np.zeros_like(lacking))
 
 
@@ -253,23 +255,23 @@ def rebuild_record(
 )
 def test_tested_positions_teach_it_and_no_others(kind, temperature):
     divergence = FIELDS[kind].get("online_divergence", "forward_kl")
-    out = decoded(made(kind, RATE, temperature=temperature), PROMPTS, 12)
+    out = decode_online(make(kind, RATE, temperature=temperature), PROMPTS, 12)
     if temperature == 0:
-        assert texts(out) == texts(decoded(Strategy(), PROMPTS, 12))
+        assert texts(out) == texts(decode_online(Strategy(), PROMPTS, 12))
     expected = [
         rebuild_record(prompt, text, out.trace, row, temperature, divergence)
         for row, (prompt, text) in enumerate(zip(PROMPTS, texts(out), strict=True))
     ]
-    np.testing.assert_allclose(_learned(out).bias, expected, atol=1e-4)
+    np.testing.assert_allclose(_learn(out).bias, expected, atol=1e-4)
     drafted, accepted = np.asarray(out.trace.drafted), np.asarray(out.trace.accepted)
     assert np.any(accepted + 1 < drafted)  # some positions were not tested
 
 
 def test_a_rate_of_zero_changes_nothing_and_a_sweep_compiles_nothing():
-    plain = decoded(specjax.strategy(**FIELDS["neural"], temperature=1.0), PROMPTS, 12)
-    zero = decoded(made("neural", 0.0, temperature=1.0), PROMPTS, 12)
+    plain = decode_online(specjax.strategy(**FIELDS["neural"], temperature=1.0), PROMPTS, 12)
+    zero = decode_online(make("neural", 0.0, temperature=1.0), PROMPTS, 12)
     compiled = generate._cache_size()
-    fast = decoded(made("neural", 2.0, temperature=1.0), PROMPTS, 12)
+    fast = decode_online(make("neural", 2.0, temperature=1.0), PROMPTS, 12)
     assert generate._cache_size() == compiled
     assert texts(zero) == texts(plain) != texts(fast)
     np.testing.assert_array_equal(zero.trace.proposed, plain.trace.proposed)
@@ -306,8 +308,8 @@ def test_arms_learn_from_their_own_rows():
         "slow": specjax.strategy(drafter="neural", length=2, online_rate=1.0),
         "none": specjax.strategy(drafter="uniform", length=3),
     }
-    out = decoded(make_selected(arms, ByChance()), PROMPTS, 12)
-    assert texts(out) == texts(decoded(Strategy(), PROMPTS, 12))
+    out = decode_online(make_selected(arms, ByChance()), PROMPTS, 12)
+    assert texts(out) == texts(decode_online(Strategy(), PROMPTS, 12))
 
 
 @pytest.mark.parametrize(

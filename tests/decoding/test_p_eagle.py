@@ -9,8 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decodes import decoder, drafted, run, texts
-from feature_drafters import IDS, LIMIT, ONE_FAST, PROMPTS, TARGETS, V, read_whole, setting, states
+from decodes import decoder, propose_jitted, run, texts
+from feature_drafters import (
+    IDS,
+    LIMIT,
+    ONE_FAST,
+    PROMPTS,
+    TARGETS,
+    V,
+    make_setting,
+    read_whole,
+    states,
+)
 
 import specjax
 from specjax.decoding.strategy import Strategy
@@ -51,9 +61,9 @@ def rounds(kind: str, drafter: PEagle) -> list:
     rule = Lenient("lenience")  # for rounds that accept all
     strategy = Strategy(drafter, rule, temperature=1.0, numbers=(("lenience", 0.3),))
     made, params, seen = states(kind, strategy, Model)
-    models, found, before = setting(kind, Model)[0], [], None
+    models, found, before = make_setting(kind, Model)[0], [], None
     for state in seen[:-1]:
-        draft, *_ = drafted(made, params, state)
+        draft, *_ = propose_jitted(made, params, state)
         given = draft.distribution.probs
         whole, trained = fresh(models, params, state.context)
         np.testing.assert_allclose(trained, whole[..., jnp.array(IDS)], atol=1e-5)
@@ -92,7 +102,7 @@ def test_the_check_sees_masks_that_are_kept(kind):
 @pytest.mark.parametrize("mask_token", [None, 4])
 def test_a_slot_sees_no_later_mask(kind, mask_token):
     """A token in place of the mask of slot k + 1 moves that slot, and none before it."""
-    models, params = setting(kind, Model, mask_token=mask_token)
+    models, params = make_setting(kind, Model, mask_token=mask_token)
     (_, target), (_, drafter) = models
     own, ones = params["drafter"], jnp.ones((2, 1), jnp.int32)
     prompt, length = jnp.array([[3, 4, 5, 1], [6, 2, 2, 1]]), jnp.array([4, 4])
@@ -113,7 +123,7 @@ def test_a_slot_sees_no_later_mask(kind, mask_token):
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", [{"length": 3}, {"widths": (2, 2)}, {"nodes": 5, "length": 3}])
 def test_the_targets_own_text_is_written(fields):
-    models, params = setting("llama", Model)
+    models, params = make_setting("llama", Model)
     baseline = texts(run(models, params, Strategy(), PROMPTS, LIMIT))
     strategy = specjax.strategy(drafter="p_eagle", **fields)
     assert texts(run(models, params, strategy, PROMPTS, LIMIT)) == baseline
@@ -127,7 +137,7 @@ def test_the_targets_own_text_is_written(fields):
     ],
 )
 def test_its_model_is_no_other_drafters(drafter, model, words):
-    models, params = setting("t5", model)
+    models, params = make_setting("t5", model)
     made = decoder(models, Strategy(drafter), LIMIT)
     with pytest.raises(ValueError, match=words):
         made.drafter.check(made.env(params))
@@ -136,6 +146,6 @@ def test_its_model_is_no_other_drafters(drafter, model, words):
 @pytest.mark.slow
 def test_only_ids_of_its_vocabulary_are_drafted():
     made, params, seen = states("llama", Strategy(PEagle(LENGTH), temperature=1.0), Model)
-    draft, *_ = drafted(made, params, seen[0])
+    draft, *_ = propose_jitted(made, params, seen[0])
     outside = np.setdiff1d(np.arange(V), IDS)
     assert float(draft.distribution.probs[..., outside].max()) == 0.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from published import GOLDEN, edited, without
+from published import GOLDEN, edit_drafter, without
 
 import specjax
 from specjax.loading import LoadedModel
@@ -33,7 +33,7 @@ def target() -> LoadedModel:
     return LoadedModel(model, params, name="target")
 
 
-def decoded(
+def decode(
     drafter: LoadedModel | None, strategy, owner: LoadedModel | None = None, prompts=PROMPTS
 ):
     drafters = {} if drafter is None else {"drafter": drafter}
@@ -43,23 +43,23 @@ def decoded(
 
 @functools.cache
 def alone() -> list[list[int]]:
-    return decoded(None, specjax.autoregressive()).tokens
+    return decode(None, specjax.autoregressive()).tokens
 
 
 @pytest.mark.slow
 def test_a_drafter_without_embedding_writes_the_targets_own_tokens(tmp_path: Path) -> None:
-    folder = edited(tmp_path / "drafter", "eagle3", without("embed_tokens.weight"))
+    folder = edit_drafter(tmp_path / "drafter", "eagle3", without("embed_tokens.weight"))
     drafter = specjax.load(folder)
     assert "embedding" not in drafter.params
     strategy = specjax.strategy(drafter="eagle", length=LENGTH)
-    assert decoded(drafter, strategy).tokens == alone()
+    assert decode(drafter, strategy).tokens == alone()
 
 
 @pytest.mark.slow
 def test_a_tree_of_a_speculators_drafter_writes_the_targets_own_tokens() -> None:
     drafter = specjax.load(GOLDEN / "eagle3_speculators")
     strategy = specjax.strategy(drafter="eagle", widths=(2, 2), nodes=5)
-    assert decoded(drafter, strategy).tokens == alone()
+    assert decode(drafter, strategy).tokens == alone()
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_every_draft_of_a_rigged_drafter_stands(tmp_path: Path) -> None:
     params["embedding"] = np.tile(state, (V, 1))
     params["head"] = {"kernel": np.outer(state, np.arange(V) == token).astype(np.float32)}
 
-    def rigged(tensors):
+    def rig(tensors):
         small = {n: np.zeros_like(tensors[n]) for n in tensors if n.endswith("weight")}
         made = tensors | small
         made["norm.weight"] = tensors["norm.weight"]
@@ -86,11 +86,11 @@ def test_every_draft_of_a_rigged_drafter_stands(tmp_path: Path) -> None:
         ids = np.roll(ids, place - int(np.flatnonzero(ids == token)[0]))
         return without("embed_tokens.weight")(made | {"d2t": ids - np.arange(len(ids))})
 
-    drafter = specjax.load(edited(tmp_path / "drafter", "eagle3", rigged))
+    drafter = specjax.load(edit_drafter(tmp_path / "drafter", "eagle3", rig))
     owner = dataclasses.replace(target(), params=params)
     prompts = [PROMPTS[0], *PROMPTS[::2]]  # behind a single token there is no state to read
     strategy = specjax.strategy(drafter="eagle", length=LENGTH)
-    result = decoded(drafter, strategy, owner, prompts)
+    result = decode(drafter, strategy, owner, prompts)
     assert result.tokens == [[token] * LIMIT] * len(prompts)
     assert result.statistics.acceptance_rate == 1
 
@@ -110,7 +110,7 @@ def test_layers_of_a_shallow_target_are_not_guessed() -> None:
 
 
 def test_an_id_that_the_target_lacks_is_refused(tmp_path: Path) -> None:
-    far = edited(tmp_path / "far", "eagle3", lambda t: t | {"d2t": t["d2t"] + 60})
+    far = edit_drafter(tmp_path / "far", "eagle3", lambda t: t | {"d2t": t["d2t"] + 60})
     with pytest.raises(UserError, match=r"drafters\['drafter'\]: it drafts the id 1\d\d; .* to 95"):
         fit(target(), {"drafter": specjax.load(far)})
 
@@ -122,7 +122,7 @@ def test_a_drafter_of_a_wider_target_is_refused() -> None:
     )
     wider = dataclasses.replace(drafter, model=model)
     with pytest.raises(UserError, match="made for a target of width 32; this one has 24"):
-        decoded(wider, specjax.strategy(drafter="eagle", length=LENGTH))
+        decode(wider, specjax.strategy(drafter="eagle", length=LENGTH))
 
 
 BLOCK = specjax.strategy(drafter="dflash", length=4)
@@ -142,24 +142,24 @@ def test_a_published_block_writes_the_targets_own_tokens(tied: bool, weights: st
     met = fit(owner, {"drafter": drafter}).drafters["drafter"]
     assert met.params["embedding"] is owner.params["embedding"] and met.model.info.eos == (1,)
     assert met.model.config.tied is tied and ("head" in met.params) is not tied
-    own = decoded(None, specjax.autoregressive(), owner).tokens
-    assert decoded(drafter, BLOCK, owner).tokens == own
+    own = decode(None, specjax.autoregressive(), owner).tokens
+    assert decode(drafter, BLOCK, owner).tokens == own
 
 
 def test_a_block_of_another_target_is_refused(tmp_path: Path) -> None:
-    drafter = specjax.load(edited(tmp_path / "deeper", "dflash", num_target_layers=9))
+    drafter = specjax.load(edit_drafter(tmp_path / "deeper", "dflash", num_target_layers=9))
     with pytest.raises(UserError, match="made for a target of depth 9; this one has 7"):
-        decoded(drafter, BLOCK)
+        decode(drafter, BLOCK)
     other = dataclasses.replace(drafter.model.config, target_depth=7, vocab_size=100)
     model = dataclasses.replace(drafter.model, config=other)
     with pytest.raises(ValueError, match="made for a target of vocabulary 100; this one has 96"):
         model.adapt_to(target().model)
     with pytest.raises(UserError, match="has a vocabulary of 100, the target of 96"):
-        decoded(dataclasses.replace(drafter, model=model), BLOCK)
+        decode(dataclasses.replace(drafter, model=model), BLOCK)
     wider = dataclasses.replace(SHAPE, d_model=32)
     params = Causal(wider).init(jax.random.key(0))
     owner = LoadedModel(Causal(wider), params, name="target")
     with pytest.raises(UserError, match="made for a target of width 24; this one has 32"):
-        decoded(specjax.load(GOLDEN / "dflash"), BLOCK, owner)
+        decode(specjax.load(GOLDEN / "dflash"), BLOCK, owner)
     with pytest.raises(UserError, match="length is 5; .* blocks of 5 tokens, .* at most 4"):
-        decoded(specjax.load(GOLDEN / "dflash"), specjax.strategy(drafter="dflash", length=5))
+        decode(specjax.load(GOLDEN / "dflash"), specjax.strategy(drafter="dflash", length=5))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
-from drafter_files import BLOCKS, READ, TARGET, target_params, written
+from drafter_files import BLOCKS, READ, TARGET, target_params, write_checkpoint
 
 import specjax
 from specjax.hf import heads
@@ -60,7 +60,7 @@ def cases():
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", cases())
 def test_the_targets_own_tokens_are_written(entry, tmp_path: Path) -> None:
-    folder, drafters, tables = written(tmp_path / "it", entry), {}, {}
+    folder, drafters, tables = write_checkpoint(tmp_path / "it", entry), {}, {}
     if entry["tensors"] == "medusa":
         tables["heads"] = heads.load(folder)
     else:
@@ -78,7 +78,7 @@ def test_the_targets_own_tokens_are_written(entry, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["nebius/EAGLE3-gpt-oss-20b", "z-lab/Qwen3-8B-DFlash-b16"])
 def test_a_drafter_is_no_target(name: str, tmp_path: Path) -> None:
     entry = next(entry for entry in READ if entry["name"] == name)
-    drafter = specjax.load(written(tmp_path / "it", entry))
+    drafter = specjax.load(write_checkpoint(tmp_path / "it", entry))
     with pytest.raises(UserError, match="target is .*, a drafter of the family .* in drafters"):
         specjax.Generator(drafter, {}, specjax.autoregressive())
     with pytest.raises(UserError, match="target is .*, a drafter of the family"):

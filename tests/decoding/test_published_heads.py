@@ -28,13 +28,13 @@ def target():
     return specjax.load(GOLDEN / "llama")
 
 
-def decoded(strategy, loaded=None):
+def decode(strategy, loaded=None):
     tables = {} if loaded is None else {"heads": loaded}
     made = specjax.Generator(target(), {}, strategy, tables=tables, max_new_tokens=LIMIT)
     return made(PROMPTS)
 
 
-def edited(folder: Path, change) -> Path:
+def edit(folder: Path, change) -> Path:
     folder.mkdir()
     (folder / "config.json").write_bytes((GOLDEN / "medusa" / "config.json").read_bytes())
     tensors = change(load_file(GOLDEN / "medusa" / "medusa_lm_head.safetensors"))
@@ -44,18 +44,18 @@ def edited(folder: Path, change) -> Path:
 
 @functools.cache
 def alone():
-    return decoded(specjax.autoregressive()).tokens
+    return decode(specjax.autoregressive()).tokens
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [CHAIN, TREE], ids=["chain", "tree"])
 def test_the_targets_own_tokens_are_written(strategy) -> None:
-    assert decoded(strategy, heads.load(GOLDEN / "medusa")).tokens == alone()
+    assert decode(strategy, heads.load(GOLDEN / "medusa")).tokens == alone()
 
 
 def test_silent_heads_repeat_the_targets_law_by_its_matrix(tmp_path: Path) -> None:
     """Without output matrices the target's reads the blocks, and these add nothing."""
-    silent = edited(
+    silent = edit(
         tmp_path / "it",
         lambda tensors: {name: 0 * tensor for name, tensor in without(*OWN)(tensors).items()},
     )
@@ -68,11 +68,11 @@ def test_silent_heads_repeat_the_targets_law_by_its_matrix(tmp_path: Path) -> No
 
 def test_heads_of_another_target_are_refused(tmp_path: Path) -> None:
     fewer = {name: slice(0, 90) for name in OWN}
-    folder = edited(
+    folder = edit(
         tmp_path / "ids", lambda tensors: {n: t[fewer.get(n, ...)] for n, t in tensors.items()}
     )
     with pytest.raises(UserError, match="made for a model of 90 ids; 'target' has 96"):
-        decoded(CHAIN, heads.load(folder))
+        decode(CHAIN, heads.load(folder))
 
     def narrow(tensors):
         cut = {
@@ -81,10 +81,10 @@ def test_heads_of_another_target_are_refused(tmp_path: Path) -> None:
         return {name: np.ascontiguousarray(tensor) for name, tensor in cut.items()}
 
     with pytest.raises(UserError, match="made for a model of width 20; 'target' has 24"):
-        decoded(CHAIN, heads.load(edited(tmp_path / "width", narrow)))
+        decode(CHAIN, heads.load(edit(tmp_path / "width", narrow)))
     with pytest.raises(UserError, match="'heads' holds 3 heads, so it must be at most 3"):
         longer = specjax.strategy(drafter="medusa", model="target", length=4)
-        decoded(longer, heads.load(GOLDEN / "medusa"))
+        decode(longer, heads.load(GOLDEN / "medusa"))
     with pytest.raises(UserError, match="reads states before the pending token"):
         made = specjax.strategy(drafter="medusa", length=2)
         tables = {"heads": heads.load(GOLDEN / "medusa")}

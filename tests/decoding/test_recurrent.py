@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import decoder, first_state, inputs, one_round, run, texts
-from scripted import chi_square, counted, sequence_distribution
+from scripted import chi_square, count_outputs, sequence_distribution
 
 import specjax
 from specjax.contracts.rows import Caches
@@ -261,7 +261,7 @@ def test_sampled_outputs_have_the_targets_distribution(models: Models, name: str
         Enumerated(models[0][1]), params["target"], (), prompt, 3, (1.0, 0, 1.0)
     )
     out = run(models, params, STRATEGIES[name], [prompt] * rows, 3, seed=3)
-    assert chi_square(counted(texts(out)), distribution) > 1e-3
+    assert chi_square(count_outputs(texts(out)), distribution) > 1e-3
 
 
 @pytest.mark.slow

@@ -168,7 +168,7 @@ def drafting(model: Causal, params, cache: Cache, context: Context, lag: int) ->
 
 
 @functools.partial(jax.jit, static_argnames=("model", "lag"))
-def asked(model: Causal, params, cache: Cache, context: Context, lag: int) -> jax.Array:
+def compute_logits(model: Causal, params, cache: Cache, context: Context, lag: int) -> jax.Array:
     """Logits behind the text of all rows."""
     bound = Bound(model, params)
     return feed_last(bound, catch_up(bound, cache, context, lag), context, lag)[0]
@@ -194,7 +194,7 @@ def test_a_model_that_is_not_asked_loses_nothing_of_its_window() -> None:
             cache = drafting(model, drawn, cache, context, lag)
         assert cache.length[1] == 19
         context = context.replace(active=jnp.array([True, True]))
-        logits.append(asked(model, drawn, cache, context, lag))
+        logits.append(compute_logits(model, drawn, cache, context, lag))
     np.testing.assert_allclose(*logits, rtol=1e-5, atol=1e-5)
 
 

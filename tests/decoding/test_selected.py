@@ -14,7 +14,7 @@ from exits import DEPTH, Uncached
 from exits import MODELS as EXITING
 from exits import PARAMS as WEIGHTS
 from exits import PROMPTS as EXIT_PROMPTS
-from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_distribution
+from scripted import PrefixModel, chi_square, count_outputs, prefix_params, sequence_distribution
 
 from specjax.api import Generator
 from specjax.contracts.context import Options
@@ -59,15 +59,15 @@ ARMS = (
 SELECTED = Strategy(SelectedArms(ARMS, Given()), reader=FittedReader((0, 2, 3)))
 
 
-def named(model) -> tuple:
+def name_models(model) -> tuple:
     """The models, each by its name."""
     return tuple((name, dataclasses.replace(model, name=name)) for name in NAMES)
 
 
-MODELS = named(Counting(V, eos=(EOS,)))
+MODELS = name_models(Counting(V, eos=(EOS,)))
 
 
-def selected(prompts, arms, temperature: float = 0.0, index: int = 0):
+def decode_selected(prompts, arms, temperature: float = 0.0, index: int = 0):
     """A decode whose rows, `index` and following, have the given arms."""
     strategy = dataclasses.replace(SELECTED, temperature=temperature)
     made = decoder(MODELS, strategy, LIMIT)
@@ -107,7 +107,7 @@ def own(temperature):
 
 @pytest.fixture(scope="module")
 def together(temperature):
-    return selected(PROMPTS, CHOICES, temperature)
+    return decode_selected(PROMPTS, CHOICES, temperature)
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_every_row_decodes_as_under_the_strategy_of_its_arm(own, together):
 @pytest.mark.slow
 def test_a_row_alone_has_the_tokens_rounds_and_writers_it_has_in_a_batch(temperature, together):
     for row, arm in enumerate(CHOICES):
-        one = selected(PROMPTS[row : row + 1], [arm], temperature, index=row)
+        one = decode_selected(PROMPTS[row : row + 1], [arm], temperature, index=row)
         assert texts(one) == texts(together)[row : row + 1]
         for name in ("drafted", "accepted", "committed", "tested", ARM):
             got, want = (np.asarray(out.trace.column(name)) for out in (one, together))
@@ -145,7 +145,7 @@ def test_a_row_alone_has_the_tokens_rounds_and_writers_it_has_in_a_batch(tempera
 @pytest.mark.parametrize("rows", [1, 6])
 def test_models_of_arms_that_no_row_chose_do_not_run(arm, rows):
     CALLS.clear()
-    out = selected(PROMPTS[:rows], [arm] * rows)
+    out = decode_selected(PROMPTS[:rows], [arm] * rows)
     jax.block_until_ready(out)
     jax.effects_barrier()
     models = ARMS[arm].drafter.spec.models
@@ -176,7 +176,7 @@ def test_a_stream_is_the_same_as_a_whole_decode():
         before = int(state.trace.rounds)
         state = advance_jitted(made, PARAMS, state, 2)
         assert int(state.trace.rounds) <= before + 2
-    assert texts(finish(state)) == texts(selected(PROMPTS[:1], [1]))
+    assert texts(finish(state)) == texts(decode_selected(PROMPTS[:1], [1]))
 
 
 # Choosers
@@ -265,7 +265,7 @@ assert DEPTH == 3
 STRATEGY = Strategy(SelectedArms(EXITS, Given()), reader=FittedReader((0, 2, 3)))
 
 
-def exiting(kind: str, prompts, arms):
+def decode_exiting(kind: str, prompts, arms):
     """A decode of rows with the given early exits."""
     made = decoder((("target", EXITING[kind]),), STRATEGY, LIMIT)
     options = STRATEGY.options().replace(rows={"arms": jnp.array(arms)})
@@ -277,7 +277,7 @@ def exiting(kind: str, prompts, arms):
 def test_early_exits_of_several_depths_are_arms_of_one_target(kind):
     prompt = EXIT_PROMPTS[0]
     for arm in (0, 1, 2):
-        one = exiting(kind, [prompt], [arm])
+        one = decode_exiting(kind, [prompt], [arm])
         assert texts(one) == [Uncached(kind).greedy(prompt, LIMIT)]
         assert bool(np.any(one.trace.drafted)) == (arm > 0)
         calls = {part: int(count[0]) for part, count in one.trace.calls.items()}
@@ -288,10 +288,10 @@ def test_early_exits_of_several_depths_are_arms_of_one_target(kind):
 @pytest.mark.parametrize("kind", EXITING)
 def test_early_exits_side_by_side_leave_each_others_rows_alone(kind):
     arms = [1, 2, 1, 0]
-    together = exiting(kind, EXIT_PROMPTS, arms)
+    together = decode_exiting(kind, EXIT_PROMPTS, arms)
     assert texts(together) == [Uncached(kind).greedy(prompt, LIMIT) for prompt in EXIT_PROMPTS]
     for row, (prompt, arm) in enumerate(zip(EXIT_PROMPTS, arms, strict=True)):
-        one = exiting(kind, [prompt], [arm])
+        one = decode_exiting(kind, [prompt], [arm])
         assert np.array_equal(one.trace.accepted[0], together.trace.accepted[row])
 
 
@@ -312,4 +312,4 @@ def test_sampling_with_arms_side_by_side_keeps_the_target_law(settings, rows):
     )
     out = run(models, PARAMS, strategy, [(3, 2, 4, 2)] * rows, LENGTH, seed=7)
     assert len(np.unique(np.asarray(out.trace.column(ARM))[:, 0])) == len(ARMS)
-    assert chi_square(counted(texts(out)), distribution) > 1e-3
+    assert chi_square(count_outputs(texts(out)), distribution) > 1e-3

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import first_state, one_round
-from feature_drafters import differing, read_whole
+from feature_drafters import count_different_slots, read_whole
 from golden_models import GOLDEN
 from ml_collections import ConfigDict
 from parallel_heads import heads_on_target
@@ -68,10 +68,10 @@ def audio() -> list[np.ndarray]:
 
 @functools.cache
 def transcripts() -> list[list[int]]:
-    return written(Strategy())[0]
+    return transcribe_clips(Strategy())[0]
 
 
-def written(strategy: Strategy, drafter: LoadedModel | None = None, **tables: Any):
+def transcribe_clips(strategy: Strategy, drafter: LoadedModel | None = None, **tables: Any):
     """The transcripts and the number of accepted tokens."""
     drafters = {"drafter": drafter} if drafter else {}
     generator = specjax.Generator(target(), drafters, strategy, tables=tables, max_new_tokens=LIMIT)
@@ -79,7 +79,7 @@ def written(strategy: Strategy, drafter: LoadedModel | None = None, **tables: An
     return found.tokens, found.statistics.accepted
 
 
-def initialized(kind: str) -> LoadedModel:
+def initialize_drafter(kind: str) -> LoadedModel:
     """A drafter before training, with what it has from the target."""
     model, words = target().model, {"draft_vocab_size": 60, **SHAPES[kind]}
     ends = {"eos_token_id": model.info.eos[0], "pad_token_id": model.info.pad}
@@ -90,9 +90,9 @@ def initialized(kind: str) -> LoadedModel:
 
 
 @functools.cache
-def trained(kind: str) -> tuple[LoadedModel, list[float]]:
+def train_drafter(kind: str) -> tuple[LoadedModel, list[float]]:
     """The drafter after some steps on the target's transcripts, and their losses."""
-    entry, start = OBJECTIVES[kind], initialized(kind)
+    entry, start = OBJECTIVES[kind], initialize_drafter(kind)
     objective = entry.cls(**entry.example)
     subject = make_subject(objective, start, 0)
     setup = Setup(start.model, objective, Optimizer(STEPS, 1e-2))
@@ -134,17 +134,17 @@ STRATEGIES = {
 def test_the_targets_own_transcripts_are_written(name):
     kind, strategy = STRATEGIES[name]
     assert len(set(map(tuple, transcripts()))) == ROWS
-    tokens, accepted = written(strategy, trained(kind)[0])
+    tokens, accepted = transcribe_clips(strategy, train_drafter(kind)[0])
     assert tokens == transcripts() and accepted > ROWS * LIMIT / 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle", "dflash"])
 def test_training_lowers_the_loss_and_more_tokens_are_accepted(kind):
-    drafter, losses = trained(kind)
+    drafter, losses = train_drafter(kind)
     strategy = specjax.strategy(drafter=kind, length=3)
-    _, before = written(strategy, initialized(kind))
-    _, after = written(strategy, drafter)
+    _, before = transcribe_clips(strategy, initialize_drafter(kind))
+    _, after = transcribe_clips(strategy, drafter)
     assert losses[-1] < losses[0] / 2 and after > before + ROWS
 
 
@@ -153,7 +153,7 @@ def test_training_lowers_the_loss_and_more_tokens_are_accepted(kind):
 def test_heads_read_the_states_of_a_speech_target(sequential):
     fields = {"drafter": "hydra"} if sequential else {"drafter": "medusa", "model": "target"}
     heads = heads_on_target(3, WIDTH, sequential)
-    tokens, _ = written(specjax.strategy(**fields, length=3), heads=heads)
+    tokens, _ = transcribe_clips(specjax.strategy(**fields, length=3), heads=heads)
     assert tokens == transcripts()
 
 
@@ -172,8 +172,8 @@ def states(kind: str, strategy: Strategy):
 
     Rows have no previous text, or some of different lengths.
     """
-    models = (("target", target().model), ("drafter", trained(kind)[0].model))
-    params = {"target": target().params, "drafter": trained(kind)[0].params}
+    models = (("target", target().model), ("drafter", train_drafter(kind)[0].model))
+    params = {"target": target().params, "drafter": train_drafter(kind)[0].params}
     made = strategy.decoder(models, LIMIT)
     frames = jnp.stack([one.T for one in audio()]), jnp.full(ROWS, FRAMES)
     keys, limit = jax.random.split(jax.random.key(0), ROWS), jnp.full(ROWS, LIMIT)
@@ -182,7 +182,9 @@ def states(kind: str, strategy: Strategy):
     state = first_state(made, params, *frames, keys, limit, options)
     while True:
         cache = state.caches["drafter"]
-        wrong = differing(cache, read_again(models, params, state.context, frames), cache.length)
+        wrong = count_different_slots(
+            cache, read_again(models, params, state.context, frames), cache.length
+        )
         yield wrong, state
         if not bool(state.context.active.any()):
             return
@@ -233,7 +235,7 @@ def test_long_audio_with_previous_text_is_transcribed_as_without_drafts():
             specjax.Generator(timed, drafters, strategy, max_new_tokens=8),
             long, batch_size=2, condition_on_prev_tokens=True,
         )
-        for drafters, strategy in (({}, None), ({"drafter": trained("eagle")[0]}, EAGLE))
+        for drafters, strategy in (({}, None), ({"drafter": train_drafter("eagle")[0]}, EAGLE))
     )  # fmt: skip
     assert drafted.segments == plain.segments and drafted.texts == plain.texts
     assert drafted.statistics.accepted > 0

@@ -20,7 +20,7 @@ from specjax.hf import huggingface
 from specjax.hf.extractor import load_extractor
 from specjax.hf.shared_encoder import with_encoder_of
 from specjax.hf.shared_tokens import in_vocabulary_of, shared_tokens
-from specjax.hf.speech import drafting_first, own_prefix
+from specjax.hf.speech import limit_draft_ids, own_prefix
 from specjax.loading import LoadedModel
 from specjax.models.vocabularies import list_draft_tokens, restrict_vocabulary
 from specjax.models.whisper import SpeechTokens, Whisper
@@ -209,11 +209,11 @@ def test_drafters_of_few_tokens_leave_the_targets_text(target, drafter, own, alo
         layers, params = take(target.model, target.params, (0, 2))
         drafter = dataclasses.replace(target, model=layers, params=params)
     ready = in_vocabulary_of(target, drafter) if own == "english" else drafter
-    few = drafting_first(with_encoder_of(target, ready), 40)
+    few = limit_draft_ids(with_encoder_of(target, ready), 40)
     assert few.model.info.borrows_encoder == (own == "borrowing")
     made = specjax.Generator(
         target, {"drafter": few}, specjax.speculative(length=3), max_new_tokens=12
     )
     assert made(PROMPTS).tokens == alone_texts
     with pytest.raises(specjax.UserError, match="count is 0"):
-        drafting_first(ready, 0)
+        limit_draft_ids(ready, 0)

@@ -13,7 +13,7 @@ from scripted import (
     PrefixModel,
     TracedScript,
     chi_square,
-    counted,
+    count_outputs,
     prefix_params,
     sequence_distribution,
 )
@@ -103,7 +103,7 @@ def scripts(**texts: tuple[int, ...]):
     }
 
 
-def switched(lengths=(1, 3), **changes) -> Strategy:
+def switch(lengths=(1, 3), **changes) -> Strategy:
     values = {"costs": (0.0, 0.1, 0.1), **switching.DEFAULTS, **changes}
     return Strategy(
         SwitchedArms(ARMS, lengths), numbers=tuple(values.items()), reader=FittedReader((0, 1, 3))
@@ -123,7 +123,7 @@ def test_the_arm_changes_where_the_text_does():
     params = scripts(
         target=TEXT, first=TEXT[:half] + WRONG[half:], second=WRONG[:half] + TEXT[half:]
     )
-    arms, _, accepted, tokens = rounds(switched(), params)
+    arms, _, accepted, tokens = rounds(switch(), params)
     assert tokens == list(TEXT)
     begins = np.cumsum([0, *(n + 1 for n in accepted)])[:-1]
     early = [arm for arm, begin in zip(arms, begins, strict=True) if begin < half]
@@ -137,7 +137,7 @@ def test_the_arm_changes_where_the_text_does():
 def test_where_no_arm_is_right_the_target_soon_goes_on_alone():
     params = scripts(target=TEXT, first=WRONG, second=WRONG)
     arms, drafted, _, tokens = rounds(
-        switched(costs=(0.0, 0.4, 0.4), discount=1.0, explore=0.5), params
+        switch(costs=(0.0, 0.4, 0.4), discount=1.0, explore=0.5), params
     )
     assert tokens == list(TEXT)
     assert set(arms[:4]) >= {1, 2}
@@ -147,7 +147,7 @@ def test_where_no_arm_is_right_the_target_soon_goes_on_alone():
 
 def test_the_length_follows_the_acceptance():
     params = scripts(target=TEXT, first=TEXT, second=WRONG)
-    arms, drafted, _, _ = rounds(switched(acceptance=0.2, explore=0.0, trust=1.0), params)
+    arms, drafted, _, _ = rounds(switch(acceptance=0.2, explore=0.0, trust=1.0), params)
     assert (arms[-2:], drafted[-2]) == ([1, 1], 3)
 
 
@@ -157,7 +157,7 @@ def of_prompt(tree, embedding):
 
 
 def test_a_policy_decides_the_first_round():
-    strategy = switched(prior=20.0)
+    strategy = switch(prior=20.0)
     drafter = dataclasses.replace(strategy.drafter, logits=of_prompt)
     strategy = dataclasses.replace(strategy, drafter=drafter)
     params = scripts(target=TEXT, first=TEXT, second=TEXT)
@@ -188,7 +188,9 @@ def p_value(drafter: SwitchedArms, settings, rows: int) -> tuple[float, np.ndarr
     out = run(models, PREFIX, strategy, [SOURCE] * rows, LENGTH, seed=7)
     distribution = sequence_distribution(MODEL, PREFIX["target"], SOURCE, (0,), LENGTH, settings)
     ran = np.asarray(out.trace.committed) > 0
-    return chi_square(counted(texts(out)), distribution), np.asarray(out.trace.column(ARM))[ran]
+    return chi_square(count_outputs(texts(out)), distribution), np.asarray(out.trace.column(ARM))[
+        ran
+    ]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from decodes import decoder, inputs, texts
-from scripted import PrefixModel, chi_square, counted, prefix_params, sequence_distribution
+from scripted import PrefixModel, chi_square, count_outputs, prefix_params, sequence_distribution
 
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import strategy
@@ -21,7 +21,7 @@ PARAMS = {"target": prefix_params(V, seed=4), "drafter": prefix_params(V, seed=5
 PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [0], [5, 1], [7, 7, 1]]
 
 
-def ruled(logits: np.ndarray, text: tuple[int, ...]) -> np.ndarray:
+def apply_rules(logits: np.ndarray, text: tuple[int, ...]) -> np.ndarray:
     """Logits [V] behind what was written, by transformers' rules one after another."""
     made = np.array(logits, np.float64)
     made[FIRST - 1] = -np.inf
@@ -50,10 +50,10 @@ class Ruled:
     eos: tuple[int, ...] = (EOS,)
 
     def logits(self, params, source, prefix) -> np.ndarray:
-        return ruled(MODEL.logits(params, source, prefix), tuple(prefix[1:]))
+        return apply_rules(MODEL.logits(params, source, prefix), tuple(prefix[1:]))
 
 
-def decoded(prompts, limit: int, **fields) -> list[list[int]]:
+def decode(prompts, limit: int, **fields) -> list[list[int]]:
     chosen = strategy(drafter="neural", **fields)
     made = decoder(MODELS, chosen, limit)
     params = {model: PARAMS[model] for model in made.inputs}
@@ -74,7 +74,7 @@ def greedy(prompt: list[int], limit: int) -> list[int]:
     ids=["chain", "tree"],
 )
 def test_greedy_texts_keep_the_rules(shape):
-    found = decoded(PROMPTS, 12, **shape)
+    found = decode(PROMPTS, 12, **shape)
     assert found == [greedy(prompt, 12) for prompt in PROMPTS]
     assert all(FIRST <= text[0] <= RULES.latest for text in found)
     assert sum(token >= FIRST for text in found for token in text) > len(found)
@@ -83,8 +83,8 @@ def test_greedy_texts_keep_the_rules(shape):
 @pytest.mark.slow
 def test_sampling_keeps_the_law_under_the_rules():
     expected = sequence_distribution(Ruled(), PARAMS["target"], PROMPTS[0], (0,), 5, (1.0, 0, 1.0))
-    found = decoded([PROMPTS[0]] * 20_000, 5, length=2, temperature=1.0)
-    assert chi_square(counted(found), expected) > 1e-3
+    found = decode([PROMPTS[0]] * 20_000, 5, length=2, temperature=1.0)
+    assert chi_square(count_outputs(found), expected) > 1e-3
 
 
 def test_a_target_that_does_not_listen_writes_no_times():

@@ -36,7 +36,7 @@ def files(*endings: str) -> list[Path]:
     return sorted(path for path in found if path.suffix in endings)
 
 
-def unwrapped(text: str) -> str:
+def unwrap(text: str) -> str:
     """The text in one line, without the marks of comments that go on."""
     return re.sub(r"\s*\n\s*(?:# )?", " ", text)
 
@@ -58,7 +58,7 @@ def anchor(heading: str) -> str:
 
 def pointers(text: str) -> list[tuple[str, str]]:
     """Pages named in a text, each with the heading behind it, or an empty one."""
-    return PAGE.findall(unwrapped(text))
+    return PAGE.findall(unwrap(text))
 
 
 def broken_pointers(text: str) -> list[str]:

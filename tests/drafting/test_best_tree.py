@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decodes import decoder, first_state, inputs
-from feature_drafters import setting
+from feature_drafters import make_setting
 
 from specjax.contracts.draft import Draft
 from specjax.decoding.strategy import Strategy
@@ -26,7 +26,7 @@ V, DEPTH, SETS = 4, 3, 300
 @pytest.fixture(scope="module")
 def context():
     """The rows of a greedy decode before its first round, as many as there are sets."""
-    models, params = setting("llama", Model)
+    models, params = make_setting("llama", Model)
     strategy = Strategy(DFlash(2), temperature=0.0)
     made = decoder(models, strategy, 14)
     given = inputs([[3, 4, 1]] * SETS, 14)
@@ -118,7 +118,7 @@ def test_the_most_probable_nodes_sum_up_to_more_than_jetspecs(context):
     probable, others = [], []
     for nodes in (3, 6, 12):
         drafted = drafted_paths(jetspec(nodes, 3, jnp.log(q.astype(np.float32)), context))
-        others += [summed(*each) for each in zip(q, drafted, strict=True)]
+        others += [sum_paths(*each) for each in zip(q, drafted, strict=True)]
         probable += [exhaustive(one, nodes) for one in q]
     less = np.array(probable) - np.array(others)
     assert less.min() > -1e-6 and np.sum(less > 1e-6) > 0.9 * len(less)
@@ -126,7 +126,7 @@ def test_the_most_probable_nodes_sum_up_to_more_than_jetspecs(context):
     assert np.mean(others) == pytest.approx(1.58, abs=0.01)
 
 
-def summed(q: np.ndarray, paths: list[tuple[int, ...]]) -> float:
+def sum_paths(q: np.ndarray, paths: list[tuple[int, ...]]) -> float:
     """The probabilities of paths other than the root, under distributions [D, V]."""
     levels = ([q[depth, token] for depth, token in enumerate(path)] for path in paths if path)
     return float(sum(map(np.prod, levels)))
@@ -178,7 +178,7 @@ def test_jetspecs_order_needs_distributions_of_all_depths_at_once(drafter):
 
 
 def test_no_node_has_more_children_than_there_are_tokens():
-    models, params = setting("llama", Model)
+    models, params = make_setting("llama", Model)
     made = decoder(models, Strategy(DFlash(length=2, nodes=20, jetspec_width=9)), 14)
     with pytest.raises(ValueError, match="jetspec_width gives a node 9 children; it has at most"):
         made.drafter.check(made.env(params))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from given_rows import context, known, random_rows
+from given_rows import context, list_rows, random_rows
 
 from specjax.contracts.env import Env
 from specjax.drafting.copying import MaxGram, PromptLookup, longest_match, text
@@ -18,7 +18,7 @@ joined_text = jax.jit(text, static_argnames="spare")
 
 
 @functools.partial(jax.jit, static_argnames="drafter")
-def proposed(drafter, made):
+def propose_tokens(drafter, made):
     return drafter.propose(Env({}, ()), {}, (), made, None)[0]
 
 
@@ -52,7 +52,7 @@ def naive_max_gram(c, pattern, k, most, best) -> tuple[list[int], int]:
 def test_text_is_the_prompt_followed_by_the_output(encoder):
     sources, outputs = random_rows(0)
     joined, length = joined_text(context(sources, outputs, encoder), spare=3)
-    for row, (expected, _) in enumerate(known(sources, outputs, encoder)):
+    for row, (expected, _) in enumerate(list_rows(sources, outputs, encoder)):
         assert joined[row, : int(length[row])].tolist() == expected
 
 
@@ -61,7 +61,7 @@ def test_longest_match_equals_a_naive_scan(encoder):
     sources, outputs = random_rows(1)
     made = context(sources, outputs, encoder)
     joined, length = joined_text(made, spare=0)
-    rows = list(known(sources, outputs, encoder))
+    rows = list(list_rows(sources, outputs, encoder))
     pattern = jnp.array([p for _, p in rows])
     begin, size = jax.jit(longest_match, static_argnums=3)(joined, length, pattern, LONGEST)
     for row, (c, p) in enumerate(rows):
@@ -80,7 +80,7 @@ def test_max_gram_equals_a_naive_scan(encoder, table):
     made = context(sources, outputs, encoder)
     params = {"ngram": {"best": jnp.asarray(best)}} if table else {}
     draft = jax.jit(lambda c: drafter.propose(Env(params, ()), {}, (), c, None)[0])(made)
-    for row, (c, p) in enumerate(known(sources, outputs, encoder)):
+    for row, (c, p) in enumerate(list_rows(sources, outputs, encoder)):
         if encoder and not outputs[row]:
             c = [*c, 0]  # nothing to match: bigram steps follow the decoder start token
         expected, copied = naive_max_gram(c, p, 7, LONGEST, best)
@@ -96,8 +96,8 @@ def test_prompt_lookup_proposes_what_followed_the_match(encoder):
     sources, outputs = random_rows(3)
     made = context(sources, outputs, encoder)
     drafter = PromptLookup(4, shortest=2, longest=LONGEST)
-    draft = proposed(drafter, made)
-    for row, (c, p) in enumerate(known(sources, outputs, encoder)):
+    draft = propose_tokens(drafter, made)
+    for row, (c, p) in enumerate(list_rows(sources, outputs, encoder)):
         begin, size = naive_match(c, p, LONGEST)
         expected = c[begin : begin + 4] if size >= 2 else []
         assert draft.tokens[row, : int(draft.length[row])].tolist() == expected
@@ -122,9 +122,9 @@ def naive_copies(c: list[int], pattern: int, branches: int, k: int) -> list[list
 def test_a_tree_of_copies_follows_matches_that_go_on_otherwise(encoder):
     sources, outputs = random_rows(4)
     drafter = PromptLookup(4, shortest=2, longest=LONGEST, branches=2)
-    draft = proposed(drafter, context(sources, outputs, encoder))
+    draft = propose_tokens(drafter, context(sources, outputs, encoder))
     counts = set()
-    for row, (c, p) in enumerate(known(sources, outputs, encoder)):
+    for row, (c, p) in enumerate(list_rows(sources, outputs, encoder)):
         copies = naive_copies(c, p, 2, 4)
         counts.add(len(copies))
         assert draft.tokens[row, : int(draft.length[row])].tolist() == sum(copies, [])

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from given_rows import context, known, random_rows
+from given_rows import context, list_rows, random_rows
 from scripted import PrefixModel
 
 from specjax.contracts.draft import LENGTH, NO_MATCH, STOPPED
@@ -73,14 +73,14 @@ def best(found: list[tuple[int, list[list[int]]]]) -> tuple[list[int], int]:
 
 
 @functools.partial(jax.jit, static_argnames="drafter")
-def proposed(drafter: Suffix, params, made):
+def propose_tokens(drafter: Suffix, params, made):
     draft, _, _, log = drafter.propose(Env(params, ()), {}, (), made, None)
     return draft, log
 
 
-def drafted(made, drafter: Suffix, params) -> tuple[list[list[int]], np.ndarray, np.ndarray]:
+def draft_rows(made, drafter: Suffix, params) -> tuple[list[list[int]], np.ndarray, np.ndarray]:
     """Drafts of every row, who wrote them, and why they stop."""
-    draft, log = proposed(drafter, params, made)
+    draft, log = propose_tokens(drafter, params, made)
     rows = [row[:n].tolist() for row, n in zip(draft.tokens, draft.length, strict=True)]
     return rows, np.asarray(draft.drafted_by), np.asarray(log[STOP])
 
@@ -96,9 +96,9 @@ def test_drafts_equal_those_of_a_brute_force_search(encoder, corpus):
     texts = [[0, *row] for row in texts] if encoder else texts
     drafter = Suffix(K, corpus, longest=LONGEST, places=PLACES)
     made = context(sources, outputs, encoder, NUMBERS)
-    got, writers, stops = drafted(made, drafter, {"corpus": held.table()} if corpus else {})
+    got, writers, stops = draft_rows(made, drafter, {"corpus": held.table()} if corpus else {})
     seen = set()
-    for row, (c, p) in enumerate(known(sources, outputs, encoder)):
+    for row, (c, p) in enumerate(list_rows(sources, outputs, encoder)):
         found = [in_row(c, p)]
         if corpus:
             found.append(in_texts([0, *outputs[row]] if encoder else c, texts))
@@ -119,17 +119,17 @@ def test_a_row_keeps_its_draft_whoever_is_beside_it():
     held = Corpus(DECODER_ONLY, 64)
     held.add(sources[:3])
     params, drafter = {"corpus": held.table()}, Suffix(K, True)
-    whole = drafted(context(sources, outputs, False, NUMBERS), drafter, params)[0]
+    whole = draft_rows(context(sources, outputs, False, NUMBERS), drafter, params)[0]
     for row in range(8):
         baseline = context(sources[row : row + 1], outputs[row : row + 1], False, NUMBERS)
-        assert drafted(baseline, drafter, params)[0] == [whole[row]]
+        assert draft_rows(baseline, drafter, params)[0] == [whole[row]]
 
 
 def test_the_end_of_a_text_is_drafted_and_nothing_behind_it():
     held = Corpus(DECODER_ONLY, 32)
     held.add([[3, 4, 5, 1], [6, 7, 8]])
     made = context([[3, 4], [7], [8], [2]], [[], [], [], []], False, NUMBERS | {"factor": 9.0})
-    got, *_ = drafted(made, Suffix(K, True), {"corpus": held.table()})
+    got, *_ = draft_rows(made, Suffix(K, True), {"corpus": held.table()})
     assert got == [[5, 1], [8], [], []]
 
 
@@ -138,7 +138,7 @@ def test_numbers_may_be_swept_and_lengthen_drafts():
     lengths = []
     for factor, floor in ((0.5, 0.0), (1.0, 0.0), (3.0, 0.0), (3.0, 0.3), (3.0, 1.0)):
         made = context([[3, 4, 5, 6, 7, 3, 4]], [[]], False, {"factor": factor, "floor": floor})
-        lengths.append(len(drafted(made, drafter, {})[0][0]))
+        lengths.append(len(draft_rows(made, drafter, {})[0][0]))
     assert lengths == [1, 2, 6, 2, 0]  # one place: a chance of 2/3 for each token
 
 

@@ -29,7 +29,7 @@ def make_target(name: str) -> LoadedModel:
     return LoadedModel(model, params, None)
 
 
-def begun(name: str, width: int, ids: int = 5) -> tuple[FeatureDrafter, dict, LoadedModel]:
+def make_drafter(name: str, width: int, ids: int = 5) -> tuple[FeatureDrafter, dict, LoadedModel]:
     """A drafter of so many ids, as it begins, and its target."""
     target, read = make_target(name), tuple(range(ids))
     if name == "t5":
@@ -39,11 +39,11 @@ def begun(name: str, width: int, ids: int = 5) -> tuple[FeatureDrafter, dict, Lo
     norms = {"feature_norms": 2} if isinstance(drafter, Eagle) else {}
     shape = dataclasses.replace(drafter.config, d_model=width, **norms)
     drafter = dataclasses.replace(drafter, config=shape)
-    start = LoadedModel(drafter, drawn(drafter), None)
+    start = LoadedModel(drafter, draw_params(drafter), None)
     return drafter, adopt_target(start, target, OUTPUTS).params, target
 
 
-def drawn(drafter: FeatureDrafter) -> dict:
+def draw_params(drafter: FeatureDrafter) -> dict:
     return jax.jit(drafter.init)(jax.random.key(1))
 
 
@@ -58,7 +58,7 @@ def logits(drafter: FeatureDrafter, params: dict, last: jax.Array) -> jax.Array:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_drafter_as_wide_as_its_target_reads_its_states_as_it_does(name: str) -> None:
-    drafter, params, target = begun(name, make_target(name).model.config.d_model)
+    drafter, params, target = make_drafter(name, make_target(name).model.config.d_model)
     last = jax.random.normal(jax.random.key(6), (2, 3, drafter.config.d_model))
     made = logits(drafter, params, last)
     table, norm = output_layer(target.model, target.params)
@@ -71,7 +71,7 @@ def test_a_drafter_as_wide_as_its_target_reads_its_states_as_it_does(name: str) 
 def test_a_narrower_one_reads_all_that_so_few_directions_hold(name: str) -> None:
     """No other product of a basis and a matrix is nearer to the target's (Eckart and Young)."""
     width = 3
-    drafter, params, target = begun(name, width)
+    drafter, params, target = make_drafter(name, width)
     table, norm = output_layer(target.model, target.params)
     seen = np.asarray(table * norm[:, None])[:, params["ids"]]
     fuse, head = (np.asarray(params[part]["kernel"]) for part in ("fuse", "head"))
@@ -83,13 +83,13 @@ def test_a_narrower_one_reads_all_that_so_few_directions_hold(name: str) -> None
 
 @pytest.mark.slow
 def test_a_wider_one_begins_as_drawn() -> None:
-    drafter, params, _ = begun("t5", 40)
-    first = drawn(drafter)
+    drafter, params, _ = make_drafter("t5", 40)
+    first = draw_params(drafter)
     np.testing.assert_array_equal(params["fuse"]["kernel"], first["fuse"]["kernel"])
     np.testing.assert_array_equal(params["head"]["kernel"], first["head"]["kernel"])
 
 
 @pytest.mark.slow
 def test_ids_are_those_that_outputs_have_most_often_and_the_end() -> None:
-    _, params, _ = begun("t5", 3)
+    _, params, _ = make_drafter("t5", 3)
     assert params["ids"].tolist() == [1, 3, 5, 8, 9]

@@ -75,13 +75,13 @@ def test_a_run_that_was_killed_goes_on(pair, tmp_path, monkeypatch):
     config = make_config(pair, batch_size=1, repeats=2, strategies={"plain": BEAMS})
     turn, turns = beams._turn, []
 
-    def counted(job, ids):
+    def count(job, ids):
         if len(turns) == 4:
             raise KeyboardInterrupt
         turns.append(ids)
         return turn(job, ids)
 
-    monkeypatch.setattr(beams, "_turn", counted)
+    monkeypatch.setattr(beams, "_turn", count)
     with pytest.raises(KeyboardInterrupt):
         beams.run(config, tmp_path)
     first = [json.loads(line) for line in (tmp_path / beams.KEPT).open()][1:]

@@ -73,12 +73,12 @@ def test_flags_and_fields_come_in_any_order_and_form() -> None:
 def test_a_run_that_was_asked_to_end_says_so_and_may_be_started_again(
     monkeypatch, tmp_path: Path
 ) -> None:
-    def ended(*_: object) -> None:
+    def get_exit_code(*_: object) -> None:
         raise TerminationRequest(
             "training small stops as requested; the same command resumes from step 4"
         )
 
-    monkeypatch.setattr(quickstart, "run", ended)
+    monkeypatch.setattr(quickstart, "run", get_exit_code)
     done = command(f"--workdir={tmp_path}")
     assert (done.returncode, done.stderr.count("specjax: ")) == (143, 1)
     assert "the same command resumes from step 4" in done.stderr
@@ -173,24 +173,24 @@ def test_a_process_of_its_own_ends_as_the_table_says(file: str, tmp_path) -> Non
     assert [each.name for each in tmp_path.iterdir()] == ["empty.py"]
 
 
-def chosen(only: str) -> list[str]:
+def choose(only: str) -> list[str]:
     return list(load_strategies(decode_config(strategies=STRATEGIES, only=only)))
 
 
 def test_only_keeps_the_baseline_and_what_samples_alike() -> None:
-    assert chosen("") == [BASELINE, "chance", "long", "sampled", "short", "either"]
-    assert chosen("long") == chosen(" long ,autoregressive") == [BASELINE, "long"]
-    assert chosen("chance") == [BASELINE, "chance", "sampled"]
-    assert chosen(BASELINE) == [BASELINE]
+    assert choose("") == [BASELINE, "chance", "long", "sampled", "short", "either"]
+    assert choose("long") == choose(" long ,autoregressive") == [BASELINE, "long"]
+    assert choose("chance") == [BASELINE, "chance", "sampled"]
+    assert choose(BASELINE) == [BASELINE]
 
 
 def test_only_keeps_the_arms_of_what_chooses() -> None:
-    assert chosen("either") == [BASELINE, "long", "short", "either"]
+    assert choose("either") == [BASELINE, "long", "short", "either"]
 
 
 def test_only_an_unknown_name_is_refused_with_those_there_are() -> None:
     with pytest.raises(UserError, match="config.only has 'lang'; .* chance, either, long"):
-        chosen("short,lang")
+        choose("short,lang")
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def write_run(
     return str(folder)
 
 
-def compared(*folders: str, seed: int = 0) -> dict[tuple[str, str], dict]:
+def compare_runs(*folders: str, seed: int = 0) -> dict[tuple[str, str], dict]:
     """The rows by strategy and the name of the run's folder."""
     groups = same_but_for_seeds(read_runs(",".join(folders)))
     return {(row["strategy"], Path(row["run"]).name): row for row in rows(groups, seed)}
@@ -76,7 +76,7 @@ def two(tmp_path) -> tuple[str, str]:
 
 
 def test_figures_are_those_of_all_examples(two):
-    row = compared(*two)["speculative_3", "b"]
+    row = compare_runs(*two)["speculative_3", "b"]
     (run,) = [run for run in read_runs(",".join(two)) if run.name.endswith("b")]
     decoded = run.strategies["speculative_3"]
     assert row["ms_per_token"] == pytest.approx(1e3 * decoded.seconds.sum() / decoded.tokens.sum())
@@ -85,7 +85,7 @@ def test_figures_are_those_of_all_examples(two):
 
 
 def test_differences_are_paired_so_that_hard_examples_cancel(two):
-    row = compared(*two)["speculative_3", "b"]
+    row = compare_runs(*two)["speculative_3", "b"]
     baseline = (row["ms_per_token_high"] - row["ms_per_token_low"]) / row["ms_per_token"]
     together = (row["speed_ratio_high"] - row["speed_ratio_low"]) / row["speed_ratio"]
     assert row["speed_ratio"] == pytest.approx(1 / 1.1, rel=0.01)
@@ -94,7 +94,7 @@ def test_differences_are_paired_so_that_hard_examples_cancel(two):
 
 
 def test_lost_words_show_and_equal_outputs_do_not_differ(two):
-    found = compared(*two)
+    found = compare_runs(*two)
     lost = found["speculative_3", "b"]
     assert lost["bleu_difference_low"] < lost["bleu_difference"] < 0
     assert lost["bleu_difference_high"] <= 0
@@ -104,16 +104,16 @@ def test_lost_words_show_and_equal_outputs_do_not_differ(two):
 
 
 def test_the_same_seed_draws_the_same_examples(two):
-    assert compared(*two) == compared(*two) != compared(*two, seed=1)
+    assert compare_runs(*two) == compare_runs(*two) != compare_runs(*two, seed=1)
 
 
 def test_batches_are_drawn_whole(tmp_path):
     wide = write_run(tmp_path / "wide", batch_size=2), write_run(tmp_path / "other", batch_size=1)
-    row = compared(*wide)["speculative_3", "other"]
+    row = compare_runs(*wide)["speculative_3", "other"]
     assert row["speed_ratio"] == pytest.approx(1, rel=0.01)  # the same seconds, in twos
     assert row["speed_ratio_low"] is not None
     wider = wide[0], write_run(tmp_path / "three", batch_size=3)
-    row = compared(*wider)["speculative_3", "three"]
+    row = compare_runs(*wider)["speculative_3", "three"]
     assert row["speed_ratio_low"] is row["bleu_low"] is None  # four blocks say little
     assert sum_blocks(np.arange(5), 2).tolist() == [1, 5, 4]
 
@@ -121,7 +121,7 @@ def test_batches_are_drawn_whole(tmp_path):
 def test_seeds_of_one_config_become_one_row_with_their_interval(tmp_path):
     ours = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (0, 1, 2)]
     theirs = [write_run(tmp_path / f"b{seed}", seed=seed, slower=1.2) for seed in (2, 1, 0)]
-    found = compared(*ours, *theirs)
+    found = compare_runs(*ours, *theirs)
     assert set(found) == {(name, run) for name in SPEEDS for run in ("a0", "b0")}
     row = found["speculative_3", "b0"]
     assert (row["runs"], row["seeds"], row["interval_over"]) == (3, "0 1 2", "seeds")
@@ -159,7 +159,7 @@ def test_the_job_prints_writes_and_draws(two, tmp_path):
     assert "95% intervals" in page and "<svg" in page and page.count("<tr") == 5
 
 
-def changed(folder: str, file: str, old: str, new: str) -> None:
+def change_run(folder: str, file: str, old: str, new: str) -> None:
     path = Path(folder) / file
     text = path.read_text()
     assert old in text
@@ -181,12 +181,12 @@ def half_of_the_examples(folder: str) -> None:
 
 MISTAKES = {
     "other sources": (
-        lambda run: changed(run, "outputs.jsonl", "source 7", "another"),
+        lambda run: change_run(run, "outputs.jsonl", "source 7", "another"),
         ("same examples", "differ in example 7"),
     ),
     "fewer examples": (half_of_the_examples, ("same examples", "24 and 12")),
     "another metric": (
-        lambda run: changed(run, "results.json", '"bleu"', '"exact_match"'),
+        lambda run: change_run(run, "results.json", '"bleu"', '"exact_match"'),
         ("'bleu' and 'exact_match'",),
     ),
     "no outputs": (lambda run: (Path(run) / "outputs.jsonl").unlink(), ("no outputs.jsonl",)),
@@ -201,7 +201,7 @@ MISTAKES = {
         ("cannot be read",),
     ),
     "no strategies": (
-        lambda run: changed(run, "results.json", '"strategies": {', '"strategies": {}, "x": {'),
+        lambda run: change_run(run, "results.json", '"strategies": {', '"strategies": {}, "x": {'),
         ("not of the same examples",),
     ),
 }

@@ -42,7 +42,7 @@ def make_job(pair, models, strategies: dict, **changes) -> Session:
 
 
 @contextmanager
-def compiled_decodes() -> Iterator[list[str]]:
+def list_decodes() -> Iterator[list[str]]:
     """Names of the decodes that XLA compiles meanwhile."""
     names: list[str] = []
 
@@ -64,7 +64,7 @@ def test_strategies_that_differ_in_numbers_share_a_program_of_each_shape(pair, m
     programs = missing_programs(job, [batch])
     shared = sorted(sorted(name for name, _ in program.runs) for program in programs.values())
     assert shared == [["autoregressive"], ["cooler", "sampled"], ["lenient", "more_lenient"]]
-    with compiled_decodes() as names:
+    with list_decodes() as names:
         decode.warm_up(job, [batch])
         assert len(names) == 3
         assert not missing_programs(job, [batch])
@@ -76,7 +76,7 @@ def test_few_widths_give_the_tokens_of_every_width_in_fewer_programs(pair, model
     few, each = (make_job(pair, models, {}, bucket=bucket) for bucket in (0, 1))
     shapes = [{batch.shape for batch in job.batches()} for job in (few, each)]
     assert len(shapes[0]) < len(shapes[1])
-    with compiled_decodes() as names:
+    with list_decodes() as names:
         measured = decode.measure(few, few.batches())
         assert len(names) == len(shapes[0])
     other = decode.measure(each, each.batches())
@@ -89,13 +89,13 @@ def test_few_widths_give_the_tokens_of_every_width_in_fewer_programs(pair, model
 def test_compiling_has_a_bar_of_its_own_before_that_of_the_decodes(pair, models, monkeypatch):
     bars = []
 
-    def recorded(**settings):
+    def record(**settings):
         bars.append((settings["desc"], settings["total"], settings.get("initial", 0)))
         assert settings["smoothing"] == 0  # the time left follows from all that was done
         return progress(**settings)
 
     for module in (compiling, decode):
-        monkeypatch.setattr(module, "progress", recorded)
+        monkeypatch.setattr(module, "progress", record)
     job = make_job(pair, models, {"short": neural_spec("drafter", 2)}, examples=6)
     batches = job.batches()
     shapes = len({batch.shape for batch in batches})

@@ -95,7 +95,7 @@ def test_a_stream_may_have_the_shape_of_a_batch(pair):
     assert ["".join(made.stream(prompt, batch_size=3)) for prompt in prompts] == texts
 
 
-def measured(rows: list[list[int]]) -> StrategyMeasurement:
+def measure(rows: list[list[int]]) -> StrategyMeasurement:
     return StrategyMeasurement(np.zeros((1, 1)), np.zeros((1, 1)), [rows], [])
 
 
@@ -111,18 +111,18 @@ def test_examples_that_differ_are_told_apart_by_the_target():
         pair=SimpleNamespace(target=SimpleNamespace(params=params)),
         generators={"autoregressive": SimpleNamespace(decoder=decoder)},
     )
-    base = measured([[best, 1]] * 3)
-    own = measured([[best, 1], [second, 1], [worst, 1]])
+    base = measure([[best, 1]] * 3)
+    own = measure([[best, 1], [second, 1], [worst, 1]])
     speculative = specjax.speculative(3)
     assert differences(job, speculative, own, base) == {"differing": 2, "near_ties": 0}
     job.config.dtype = "bfloat16"  # rounds coarsely enough for this model's first two to tie
-    job.pair.target.params = _tied(params, best, second)
+    job.pair.target.params = _tie_logits(params, best, second)
     assert differences(job, speculative, own, base) == {"differing": 2, "near_ties": 1}
     sampled = specjax.speculative(3, temperature=1.0)
     assert differences(job, sampled, own, base) == {"differing": None, "near_ties": None}
 
 
-def _tied(params, first: int, second: int):
+def _tie_logits(params, first: int, second: int):
     """Parameters under which two tokens have one logit."""
     kernel = params["head"]["kernel"]
     head = {"kernel": kernel.at[:, second].set(kernel[:, first])}

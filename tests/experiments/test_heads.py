@@ -39,7 +39,7 @@ def config(tmp_path_factory) -> ConfigDict:
     )
 
 
-def planned(config: ConfigDict) -> None:
+def plan(config: ConfigDict) -> None:
     shape = {"d_kv": 4, "d_ff": 16, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1}
     model = T5(T5Config(vocab_size=11, d_model=WIDTH, **shape))
     show_plan(plan_of_models(config, target=model, drafter=model))
@@ -54,7 +54,7 @@ def test_an_experiment_decodes_with_the_heads_of_its_config(config, tmp_path):
 
 
 def test_an_experiment_with_heads_is_planned_from_their_shapes(config, capsys):
-    planned(config)
+    plan(config)
     assert "parallel: drafter=medusa, length=3; greedy" in capsys.readouterr().out
 
 
@@ -70,4 +70,4 @@ def test_a_mistake_is_named_in_one_sentence(config, field, value, named):
     changed = config.copy_and_resolve_references()
     (changed.strategies.parallel if field == "length" else changed)[field] = value
     with pytest.raises(UserError, match=named):
-        planned(changed)
+        plan(changed)

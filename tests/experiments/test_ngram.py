@@ -149,7 +149,7 @@ def test_main_ends_a_refusal_with_code_2(pair, tmp_path):
     )
 
 
-def fitted(config: ConfigDict, width: int, vocab_size: int):
+def fit_bigrams(config: ConfigDict, width: int, vocab_size: int):
     """What a decode experiment gives its bigram drafter."""
     model = SimpleNamespace(info=ModelInfo(width, 1, start_token=0))
     target = SimpleNamespace(model=model, tokenizer=None)
@@ -161,10 +161,10 @@ def test_a_decode_reads_a_table_instead_of_fitting_one(tmp_path):
     table = ngram.fit([[2, 3, 4, 1], [2, 4, 1]], 9, start_token=0)
     ngram.save(table, tmp_path / "ngram.safetensors")
     config = decode_config(ngram_table=str(tmp_path / "ngram.safetensors"))
-    np.testing.assert_array_equal(fitted(config, 9, 9)["best"], table["best"])
-    assert fitted(config, 9, 7)["unigram"].shape == (7,)
+    np.testing.assert_array_equal(fit_bigrams(config, 9, 9)["best"], table["best"])
+    assert fit_bigrams(config, 9, 7)["unigram"].shape == (7,)
     with pytest.raises(UserError, match="has a vocabulary of 9, the target has 8"):
-        fitted(config, 8, 8)
+        fit_bigrams(config, 8, 8)
 
 
 def test_a_decode_with_a_table_reads_no_further_rows():

@@ -163,13 +163,13 @@ def test_a_stream_that_was_killed_goes_on_to_the_same_bits(
     monkeypatch.setattr(online, "KEPT_EVERY", kept_every)
     update = Learner.update
 
-    def killed(self, texts):
+    def kill(self, texts):
         if self.updates == 1:
             update(self, texts)
             raise KeyboardInterrupt  # before its line was written
         return update(self, texts)
 
-    monkeypatch.setattr(Learner, "update", killed)
+    monkeypatch.setattr(Learner, "update", kill)
     with pytest.raises(KeyboardInterrupt):
         online.run(config, tmp_path / "run")
     monkeypatch.setattr(Learner, "update", update)
@@ -222,15 +222,15 @@ def test_updates_lower_the_loss_and_compile_no_decode_anew(finished, job):
     texts = list(zip(job.prompts, make_records(workdir, 2), strict=False))
     generator, learner = job.generators["shared"], job.learner
 
-    def decoded():
+    def decode_job():
         batch = generator.batch(job.prompts[:2], 2)
         trees = {"drafter": learner.params}
         return generator.rows(generator.run(batch, generator.keys(batch, 0), trees=trees))
 
-    before, compiled = decoded(), generate._cache_size()
+    before, compiled = decode_job(), generate._cache_size()
     losses = [learner.update(texts)["loss"] for _ in range(4)]
     assert losses[-1] < losses[0] - 0.05
-    assert decoded() == before and generate._cache_size() == compiled
+    assert decode_job() == before and generate._cache_size() == compiled
 
 
 GIVEN = DecodeRecord([7, 8, 9, 5, 6, 1], committed=[3, 1, 2], drafted=[2, 2, 2], accepted=[2, 0, 1],

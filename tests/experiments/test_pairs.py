@@ -46,13 +46,13 @@ def features(folder: Path) -> ConfigDict:
     return decode_config(target=str(folder / "target"), drafter=str(GOLDEN / "eagle3_speculators"))
 
 
-def quantized(folder: Path) -> ConfigDict:
+def quantize(folder: Path) -> ConfigDict:
     """A copy of the target in fewer bits."""
     del folder
     return decode_config(target=str(GOLDEN / "llama"), drafter="target:int8")
 
 
-KINDS = pytest.mark.parametrize("made", [speech, features, quantized], ids=lambda one: one.__name__)
+KINDS = pytest.mark.parametrize("made", [speech, features, quantize], ids=lambda one: one.__name__)
 
 
 @KINDS

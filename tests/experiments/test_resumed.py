@@ -58,7 +58,7 @@ class Runs:
         """Runs to the end, or is interrupted in the decode after so many."""
         self.decodes = 0
 
-        def timed(*args, **more):
+        def time_run(*args, **more):
             if self.decodes == die_after:
                 raise KeyboardInterrupt
             self.decodes += 1
@@ -68,7 +68,7 @@ class Runs:
             self.measured = measured
             return {}
 
-        self.patch.setattr(decode, "time_decode", timed)
+        self.patch.setattr(decode, "time_decode", time_run)
         self.patch.setattr(results, "write", write)
         priced = SimpleNamespace(take=lambda batch: None, prices=lambda: None)
         self.patch.setattr(decode, "Pricing", lambda *_: priced)

@@ -36,7 +36,7 @@ def make_config(kind: str, pair: Path) -> ConfigDict:
     return small(name, pair, **steps, **changes)
 
 
-def left_by(workdir: Path) -> tuple[dict[str, bytes], str]:
+def read_results(workdir: Path) -> tuple[dict[str, bytes], str]:
     """The numbers that were trained, and what was measured on the way."""
     (file,) = [*workdir.glob("model/*.safetensors"), *workdir.glob("*.safetensors")]
     tensors = {name: tensor.tobytes() for name, tensor in load_file(file).items()}
@@ -52,15 +52,15 @@ def test_a_feature_drafter_or_heads_go_on_to_the_same_bits(
     train.run(config, tmp_path / "whole")
     measured, seen = Scores.__call__, []
 
-    def stopped(self: Scores, params: object) -> dict[str, float]:
+    def stop(self: Scores, params: object) -> dict[str, float]:
         seen.append(params)
         if len(seen) == 3:  # before the first step, behind the second and the last
             raise KeyboardInterrupt
         return measured(self, params)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Scores, "__call__", stopped)
+        patch.setattr(Scores, "__call__", stop)
         train.run(config, tmp_path / "stopped")
     assert not list((tmp_path / "stopped").glob("**/*.safetensors"))
     train.run(config, tmp_path / "stopped")
-    assert left_by(tmp_path / "stopped") == left_by(tmp_path / "whole")
+    assert read_results(tmp_path / "stopped") == read_results(tmp_path / "whole")

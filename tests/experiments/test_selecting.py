@@ -50,7 +50,7 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def loaded(folder: Path, spec: dict):
+def load_strategy(folder: Path, spec: dict):
     """The strategy that a spec spells; its policy is one of the folder."""
     spec = {f: str(folder / v) if f == "policy" else v for f, v in spec.items()}
     config = ConfigDict({"strategies": {**PLAIN, "chosen": spec}})
@@ -66,7 +66,7 @@ def test_every_mode_has_its_chooser(folder):
         ({"arms": arms, "mode": "fixed", "choices": "neural"}, Given),
         ({"arms": arms, "mode": "online", "bandit": "thompson", "spread": 0.5}, ByRule),
     ):
-        made = loaded(folder, {"drafter": "selected", **spec})
+        made = load_strategy(folder, {"drafter": "selected", **spec})
         assert isinstance(made.drafter.chooser, kind)
         assert made.drafter.names == spec.get("arms", ARMS)
         assert made.target_widths == ((0, 1, 2, 3) if "policy" in spec else (0, 3))
@@ -74,7 +74,7 @@ def test_every_mode_has_its_chooser(folder):
 
 
 def test_switched_has_the_numbers_of_its_fields(folder):
-    made = loaded(
+    made = load_strategy(
         folder,
         {"drafter": "switched", "policy": "policy", "costs": COSTS, "bandit": "thompson",
          "lengths": (2,), "discount": 0.5},
@@ -110,7 +110,7 @@ def test_switched_has_the_numbers_of_its_fields(folder):
 )  # fmt: skip
 def test_a_mistake_is_named_in_one_sentence(folder, spec, message):
     with pytest.raises(UserError) as error:
-        loaded(folder, {"drafter": "selected", **spec})
+        load_strategy(folder, {"drafter": "selected", **spec})
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -127,7 +127,7 @@ def test_a_sweep_of_a_choice_keeps_its_arms(folder):
 
 
 def test_a_policy_for_another_target_is_refused(folder):
-    strategies = {"chosen": loaded(folder, {"drafter": "selected", "policy": "narrow"})}
+    strategies = {"chosen": load_strategy(folder, {"drafter": "selected", "policy": "narrow"})}
     with pytest.raises(UserError, match=r"strategies\.chosen: the target gives embeddings .* 24;"):
         selection_trees(strategies, small())
 
@@ -140,7 +140,9 @@ def test_given_arms_are_one_or_those_of_a_file(folder):
     for choices, message in (("no", "it must be an arm"), (str(file), "each of the 4 examples")):
         with pytest.raises(UserError, match=message):
             read_arms("choices", choices, ARMS, 4)
-    made = loaded(folder, {"drafter": "selected", "arms": ARMS, "mode": "fixed", "choices": "x"})
+    made = load_strategy(
+        folder, {"drafter": "selected", "arms": ARMS, "mode": "fixed", "choices": "x"}
+    )
     found = make_arm_selector("chosen", SimpleNamespace(choices=str(file)), made, {}, 3)
     batch = make_batch([[3]], 2, first=2, pad=0, bucket=1, limit=1)
     arms = found.run_arguments(0, batch)["rows"]["arms"]
@@ -149,7 +151,7 @@ def test_given_arms_are_one_or_those_of_a_file(folder):
 
 def test_an_online_bandit_comes_to_choose_the_faster_arm(folder):
     spec = {"drafter": "selected", "arms": ("neural", "autoregressive"), "mode": "online"}
-    made = loaded(folder, {**spec, "context": 4, "spread": 0.5})
+    made = load_strategy(folder, {**spec, "context": 4, "spread": 0.5})
     chooser, trees = made.drafter.chooser, selection_trees({"chosen": made}, small())
     found = make_arm_selector("chosen", None, made, trees, 40)
     assert isinstance(found, OnlineBandit)

@@ -61,11 +61,11 @@ def swept(pair, tmp_path_factory) -> tuple[ConfigDict, Path, dict[str, list]]:
     load, finish = sweep.load_pair, decode.finish
     calls = seen["first"]
 
-    def loading(config):
+    def note_load(config):
         seen["loads"].append(Path(config.drafter).name)
         return load(config)
 
-    def finishing(job, folder):
+    def note_finish(job, folder):
         calls.append(folder.name)
         if calls is seen["first"] and len(calls) == 3:
             (folder / "outputs.jsonl").write_text("half a li")
@@ -75,21 +75,21 @@ def swept(pair, tmp_path_factory) -> tuple[ConfigDict, Path, dict[str, list]]:
         seen[folder.name] = len(seen["compiled"]) - before
         return made
 
-    def compiling(name, seconds, **_):
+    def note_compile(name, seconds, **_):
         if name == COMPILED:
             seen["compiled"].append(seconds)
 
-    jax.monitoring.register_event_duration_secs_listener(compiling)
+    jax.monitoring.register_event_duration_secs_listener(note_compile)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "load_pair", loading)
-        patch.setattr(decode, "finish", finishing)
+        patch.setattr(sweep, "load_pair", note_load)
+        patch.setattr(decode, "finish", note_finish)
         patch.setattr(results, "write_report", lambda *_: None)  # seconds of drawing each
         with pytest.raises(KeyboardInterrupt):
             sweep.run(config, workdir)
         seen["interrupted"] = rows(workdir)
         calls = seen["second"]
         sweep.run(config, workdir)
-    jax.monitoring.unregister_event_duration_listener(compiling)
+    jax.monitoring.unregister_event_duration_listener(note_compile)
     return config, workdir, seen
 
 

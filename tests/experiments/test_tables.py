@@ -29,7 +29,7 @@ def target(pair):
     return specjax.load(pair / "drafter")
 
 
-def held(config, target, rest=()) -> list[str]:
+def make_corpus(config, target, rest=()) -> list[str]:
     """The earlier texts of a config, which all begin and end as outputs do."""
     read = load_tables(config, {"corpus"}, target, target.model.info.vocab_size, list(rest))
     table = read["corpus"]
@@ -45,7 +45,7 @@ def held(config, target, rest=()) -> list[str]:
 def test_a_file_of_lines_is_searched(pair, target):
     file = pair / "reference.txt"
     config = decode_config(corpus_file=str(file), corpus_tokens=2**14)
-    assert held(config, target) == file.read_text("utf-8").splitlines()
+    assert make_corpus(config, target) == file.read_text("utf-8").splitlines()
 
 
 def test_rows_of_the_task_are_searched(tmp_path, target):
@@ -53,21 +53,21 @@ def test_rows_of_the_task_are_searched(tmp_path, target):
     file = tmp_path / "rows.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)), "utf-8")
     config = decode_config(task="multi30k_ende", corpus_file=str(file), corpus_tokens=128)
-    assert held(config, target) == ["ein Hund", "eine Katze"]
+    assert make_corpus(config, target) == ["ein Hund", "eine Katze"]
 
 
 def test_another_split_is_searched(target):
     config = decode_config(task="multi30k_ende", corpus_split="train", corpus_tokens=300)
     config.data.update(GRAMMAR)
-    trained = held(config, target)
+    trained = make_corpus(config, target)
     config.corpus_split = "test"
-    assert trained and set(trained).isdisjoint(held(config, target))
+    assert trained and set(trained).isdisjoint(make_corpus(config, target))
 
 
 def test_rows_that_are_not_decoded_are_searched(target):
     config = decode_config(corpus_tokens=128)
     assert reads_rest(config, {"corpus"}) and not reads_rest(config, {"heads"})
-    assert held(config, target, REST) == ["ein", "drei"]
+    assert make_corpus(config, target, REST) == ["ein", "drei"]
     config.corpus_file = "lines.txt"
     assert not reads_rest(config, {"corpus"})
 
@@ -82,9 +82,9 @@ def test_a_decoder_only_text_is_a_prompt_and_what_follows_it():
 
 def test_what_cannot_be_searched_is_named(target, tmp_path):
     with pytest.raises(UserError, match="corpus_file is empty and no example"):
-        held(decode_config(corpus_tokens=64), target, [Example("one")])
+        make_corpus(decode_config(corpus_tokens=64), target, [Example("one")])
     with pytest.raises(UserError, match="corpus_file 'nowhere.txt' cannot be read"):
-        held(decode_config(corpus_file="nowhere.txt"), target)
+        make_corpus(decode_config(corpus_file="nowhere.txt"), target)
     for text in ("", "\n\n \n"):
         (tmp_path / "none.txt").write_text(text)
         for field in ("corpus_file", "ngram_file"):
@@ -94,7 +94,7 @@ def test_what_cannot_be_searched_is_named(target, tmp_path):
     (tmp_path / "none.jsonl").write_text("")
     config = decode_config(task="multi30k_ende", corpus_file=str(tmp_path / "none.jsonl"))
     with pytest.raises(UserError, match="config.corpus_file '.*none.jsonl' holds no text"):
-        held(config, target)
+        make_corpus(config, target)
     with pytest.raises(UserError, match="corpus_split is 'train'; it must be empty without"):
         check_corpus(decode_config(corpus_split="train"))
     both = decode_config(task="gsm8k_qa", corpus_split="train", corpus_file="a.txt")

@@ -28,7 +28,7 @@ def get_config(words: str) -> ConfigDict:
     return module.get_config(words)
 
 
-def written(file: Path, entry: dict) -> str:
+def write_tree(file: Path, entry: dict) -> str:
     file.write_text(json.dumps({"strategies": {"wide": entry}}), "utf-8")
     return str(file)
 
@@ -58,7 +58,7 @@ def test_chains_and_trees_are_of_one_kind(kind, heat):
 
 
 def test_shapes_follow_from_a_run(tmp_path):
-    file = written(tmp_path / "results.json", {"acceptance_by_rank": {"rate": TABLE}})
+    file = write_tree(tmp_path / "results.json", {"acceptance_by_rank": {"rate": TABLE}})
     strategies = load_strategies(get_config(f"0,{file}"))
     table = repeat_last_level(TABLE)
     assert table.shape == (DEEPEST, 3) and table[-1].tolist() == TABLE[-1]
@@ -80,7 +80,7 @@ def test_shapes_follow_from_a_run(tmp_path):
 )
 def test_a_run_without_it_is_refused(entry, said, tmp_path):
     with pytest.raises(UserError, match=said):
-        get_config(f"0,{written(tmp_path / 'results.json', entry)}")
+        get_config(f"0,{write_tree(tmp_path / 'results.json', entry)}")
 
 
 def test_a_file_that_is_not_there_is_refused():

@@ -118,7 +118,7 @@ def table(content) -> dict[int, dict]:
 COSTS = Costs({"target": {1: 2.0, 2: 2.2, 5: 4.0}, "drafter": {1: 0.2, 2: 0.3, 5: 0.8}})
 
 
-def explained(strategy: Strategy, seen, costs: Costs = COSTS) -> Probe:
+def make_probe(strategy: Strategy, seen, costs: Costs = COSTS) -> Probe:
     """A probe whose rounds took as long as their calls."""
     bare = Probe(strategy, seen, 1.0)
     speedup = tokens_per_round(seen, strategy) / sum(call_steps(costs, bare, strategy, "target"))
@@ -140,7 +140,7 @@ def test_every_length_is_predicted_from_rounds_of_the_longest(length):
     seen = rounds([1, 3, 5, 2, 5, 1, 1, 4], [4] * 8, calls=8 * 4)
     alphas = [entry["rate"] for entry in acceptance(seen)["by_position"]][:length]
     expected = improvement(expected_tokens_by_position(alphas), *kc_and_v(length))
-    probe = explained(Strategy(Neural(4)), seen)
+    probe = make_probe(Strategy(Neural(4)), seen)
     found = predicted_speedup(COSTS, probe, Strategy(Neural(length)), "target")
     assert found == pytest.approx(float(expected))
 
@@ -176,23 +176,23 @@ def test_calls_that_take_longer_alone_than_in_the_loop_are_set_off():
     assert predicted_speedup(COSTS, probe, longest, "target") == pytest.approx(3.0)
 
 
-def stopping(length: int) -> Strategy:
+def stop_probe(length: int) -> Strategy:
     return Strategy(Neural(length, confidence="confidence"))
 
 
 def test_a_stopped_draft_is_priced_by_the_calls_it_made():
     """Drafts of 0, 1 and 4 tokens: 1, 2 and 4 calls, of which at most K at length K."""
     seen = rounds([1, 2, 5], [0, 1, 4], calls=1 + 2 + 4)
-    probe = explained(stopping(4), seen)
+    probe = make_probe(stop_probe(4), seen)
     for length, calls in ((4, 7), (2, 5), (1, 3)):
         tokens = np.minimum([1, 2, 5], length + 1).mean()
-        found = predicted_speedup(COSTS, probe, stopping(length), "target")
+        found = predicted_speedup(COSTS, probe, stop_probe(length), "target")
         assert found == pytest.approx(tokens / sum(kc_and_v(length, calls / 3)))
 
 
 def test_parallel_heads_are_priced_by_one_call_a_round():
     heads = Strategy(Medusa(4))
-    probe = explained(heads, rounds([1, 3], [4, 4], calls=2))
+    probe = make_probe(heads, rounds([1, 3], [4, 4], calls=2))
     found = predicted_speedup(COSTS, probe, heads, "target")
     assert found == pytest.approx(2.0 / (0.8 / 2.0 + 4.0 / 2.0))
 
@@ -201,7 +201,7 @@ def test_a_cascade_is_priced_by_the_calls_that_its_probe_counted():
     cascade = Cascade(("drafter", "max_gram"), ((4, 0), (0, 2)))
     made = Strategy(cascade)  # two to four reviews for 4 to 6
     costs = Costs({"target": {1: 2.0, 7: 5.0}, "drafter": {1: 0.2, 4: 0.6}})
-    probe = explained(made, rounds([1, 5], [4, 6], calls=7), costs)
+    probe = make_probe(made, rounds([1, 5], [4, 6], calls=7), costs)
     found = predicted_speedup(costs, probe, made, "target")
     assert found == pytest.approx(3.0 / ((3.5 * 0.6 + 5.0) / 2.0))
 

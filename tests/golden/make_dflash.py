@@ -25,7 +25,7 @@ LAYER, Layer, save = EAGLE3["LAYER"], EAGLE3["Drafter"], EAGLE3["save"]
 ROWS, LENGTH, SEED = 2, 13, 7
 
 
-def published(**changes: Any) -> dict[str, Any]:
+def make_config(**changes: Any) -> dict[str, Any]:
     """`config.json` as z-lab and SpecForge write it."""
     own = {
         "architectures": ["DFlashDraftModel"], "auto_map": {"AutoModel": "dflash.DFlashDraftModel"},
@@ -80,7 +80,7 @@ class Drafter(Layer):
         return (self.norm(x, "norm") @ self.head.T)[:, 1:].numpy()
 
 
-def drawn(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, torch.Tensor]:
+def draw_tensors(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, torch.Tensor]:
     """Random tensors; those of one dimension are scales of norms, or biases."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -114,13 +114,13 @@ def weights(config: Mapping[str, Any], seed: int) -> dict[str, torch.Tensor]:
             shapes[f"layers.{number}.{name}.weight"] = shape
             if config["attention_bias"] and name.startswith("self_attn.") and "proj" in name:
                 shapes[f"layers.{number}.{name}.bias"] = shape[:1]
-    return drawn(shapes, seed)
+    return draw_tensors(shapes, seed)
 
 
 def tables(config: Mapping[str, Any], seed: int) -> dict[str, torch.Tensor]:
     """A target's embedding and output matrix."""
     shape = config["vocab_size"], config["hidden_size"]
-    return drawn({"embedding": shape, "head": shape}, seed)
+    return draw_tensors({"embedding": shape, "head": shape}, seed)
 
 
 def text(config: Mapping[str, Any], seed: int, length: int = LENGTH) -> dict[str, np.ndarray]:
@@ -134,7 +134,7 @@ def text(config: Mapping[str, Any], seed: int, length: int = LENGTH) -> dict[str
 
 
 def main() -> None:
-    config = published()
+    config = make_config()
     tensors, target, given = weights(config, SEED), tables(config, SEED + 1), text(config, SEED)
     drafter = Drafter(config, tensors, **target)
     logits = drafter.block_logits(**given, size=config["block_size"])

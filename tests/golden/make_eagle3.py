@@ -36,7 +36,7 @@ STRETCHED = {
 }  # fmt: skip
 
 
-def published(**changes: Any) -> dict[str, Any]:
+def make_config(**changes: Any) -> dict[str, Any]:
     """`config.json` as SafeAILab and SpecForge write it."""
     own = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}
     return LAYER | own | {"draft_vocab_size": DRAFTED} | changes
@@ -70,7 +70,7 @@ def speculators(layer: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 SHAPES: dict[str, dict[str, Any]] = {
-    "eagle3": published(
+    "eagle3": make_config(
         rope_theta=500.0,
         rope_scaling=STRETCHED,
         eagle_config={
@@ -248,12 +248,12 @@ def weights(config: Mapping[str, Any], seed: int, embedded: bool = True) -> dict
     if config.get("fc_norm"):
         shapes |= {f"fc_norm.{number}": (target,) for number in range(3)}
 
-    def drawn(shape: tuple[int, ...]) -> torch.Tensor:
+    def draw_tensors(shape: tuple[int, ...]) -> torch.Tensor:
         if len(shape) == 1:
             return torch.empty(shape).uniform_(0.5, 1.5, generator=generator)
         return torch.empty(shape).normal_(0.0, 1.5 * shape[-1] ** -0.5, generator=generator)
 
-    tensors = {f"{name}.weight": drawn(shape) for name, shape in shapes.items()}
+    tensors = {f"{name}.weight": draw_tensors(shape) for name, shape in shapes.items()}
     if drafted < layer["vocab_size"]:
         order = torch.randperm(layer["vocab_size"], generator=generator)
         ids = order[:drafted].sort().values

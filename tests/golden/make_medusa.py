@@ -27,16 +27,16 @@ def weights(
     """Random tensors under the names of the layout; without output matrices if those are shared."""
     generator = torch.Generator().manual_seed(seed)
 
-    def drawn(*shape: int) -> torch.Tensor:
+    def draw_tensor(*shape: int) -> torch.Tensor:
         return torch.empty(shape).normal_(0.0, 1.5 * width**-0.5, generator=generator)
 
     tensors = {}
     for head in range(count):
         for layer in range(layers):
-            tensors[f"{head}.{layer}.linear.weight"] = drawn(width, width)
-            tensors[f"{head}.{layer}.linear.bias"] = drawn(width)
+            tensors[f"{head}.{layer}.linear.weight"] = draw_tensor(width, width)
+            tensors[f"{head}.{layer}.linear.bias"] = draw_tensor(width)
         if vocabulary is not None:
-            tensors[f"{head}.{layers}.weight"] = drawn(vocabulary, width)
+            tensors[f"{head}.{layers}.weight"] = draw_tensor(vocabulary, width)
     return tensors
 
 

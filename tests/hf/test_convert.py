@@ -24,7 +24,7 @@ SINGLE, PICKLED = "model.safetensors", "pytorch_model.bin"
 INDEX = "pytorch_model.bin.index.json"
 
 
-def pickled(folder: Path, name: str, shards: int = 1, **extra) -> Path:
+def pickle_checkpoint(folder: Path, name: str, shards: int = 1, **extra) -> Path:
     """A golden checkpoint as PyTorch stores it, with `extra` tensors under other names."""
     torch = pytest.importorskip("torch")
     folder.mkdir()
@@ -54,7 +54,7 @@ def same(found: Path, name: str) -> None:
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("name", ["t5_v1_1", "t5_v1_0", "gpt2", "llama"])
 def test_a_converted_checkpoint_is_the_same(name: str, shards: int, tmp_path: Path) -> None:
-    source = pickled(tmp_path / "bin", name, shards)
+    source = pickle_checkpoint(tmp_path / "bin", name, shards)
     assert main(["convert", str(source), str(tmp_path / "out")]) == 0
     same(tmp_path / "out", name)
     assert not list((tmp_path / "out").glob("*.bin*"))
@@ -65,7 +65,7 @@ def test_large_checkpoints_are_written_in_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conversion, "GROUP", 4000)
-    convert(pickled(tmp_path / "bin", "llama", shards=2), tmp_path / "out")
+    convert(pickle_checkpoint(tmp_path / "bin", "llama", shards=2), tmp_path / "out")
     assert len(list((tmp_path / "out").glob("model-*.safetensors"))) > 5
     same(tmp_path / "out", "llama")
 
@@ -74,7 +74,7 @@ def test_large_checkpoints_are_written_in_groups(
 def test_tensors_that_share_memory_are_stored_once(tmp_path: Path) -> None:
     copies = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
     extra = dict.fromkeys(copies, "shared.weight")
-    convert(pickled(tmp_path / "bin", "t5_v1_0", **extra), tmp_path / "out")
+    convert(pickle_checkpoint(tmp_path / "bin", "t5_v1_0", **extra), tmp_path / "out")
     assert not set(copies) & load_file(tmp_path / "out" / SINGLE).keys()
     same(tmp_path / "out", "t5_v1_0")
 
@@ -82,7 +82,7 @@ def test_tensors_that_share_memory_are_stored_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_dtypes_stay(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    source = pickled(tmp_path / "bin", "llama")
+    source = pickle_checkpoint(tmp_path / "bin", "llama")
     kinds = {"a": torch.bfloat16, "b": torch.float16, "c": torch.int64, "d": torch.float32}
     tensors = {name: torch.arange(12).reshape(3, 4).T.to(kind) for name, kind in kinds.items()}
     torch.save(tensors, source / PICKLED)
@@ -119,7 +119,7 @@ def test_other_things_than_tensors_are_refused_and_not_run(
 ) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
-    source = pickled(tmp_path / "bin", "llama")
+    source = pickle_checkpoint(tmp_path / "bin", "llama")
     for content in (Evil(), {"a": 7}, {}, [torch.zeros(2)]):
         torch.save(content, source / PICKLED)
         assert PICKLED in refusal(source, tmp_path / "out", capsys)
@@ -131,7 +131,7 @@ def test_other_things_than_tensors_are_refused_and_not_run(
 
 @pytest.mark.slow
 def test_missing_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = pickled(tmp_path / "bin", "llama", shards=2)
+    source = pickle_checkpoint(tmp_path / "bin", "llama", shards=2)
     shard = source / "pytorch_model-00002-of-00002.bin"
     shard.unlink()
     assert shard.name in refusal(source, tmp_path / "out", capsys)
@@ -159,7 +159,7 @@ def test_its_use_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_existing_folder_is_not_written_over(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    source = pickled(tmp_path / "bin", "llama")
+    source = pickle_checkpoint(tmp_path / "bin", "llama")
     with pytest.raises(UserError, match="earlier export"):
         convert(source, source)
     assert (source / PICKLED).exists()

@@ -52,7 +52,7 @@ def test_export_stores_the_tensors_that_transformers_stored(name: str, tmp_path:
     equal(load_file(tmp_path / "out" / SINGLE), original)
 
 
-def copied(name: str, tmp_path: Path) -> Path:
+def copy_golden(name: str, tmp_path: Path) -> Path:
     folder = tmp_path / name
     folder.mkdir()
     for file in ("config.json", SINGLE):
@@ -67,7 +67,7 @@ def edit(folder: Path, change) -> None:
 
 @pytest.mark.parametrize(("name", "prefix"), [("gpt2", "transformer."), ("llama", "model.")])
 def test_a_checkpoint_of_the_bare_model_loads(name: str, prefix: str, tmp_path: Path) -> None:
-    folder = copied(name, tmp_path)
+    folder = copy_golden(name, tmp_path)
     edit(folder, lambda t: {tensor.removeprefix(prefix): v for tensor, v in t.items()})
     jax.tree.map(np.testing.assert_array_equal, load(folder).params, load(GOLDEN / name).params)
 
@@ -81,7 +81,7 @@ def test_a_checkpoint_of_the_bare_model_loads(name: str, prefix: str, tmp_path: 
     ],
 )
 def test_buffers_are_ignored(name: str, extra: str, tmp_path: Path) -> None:
-    folder = copied(name, tmp_path)
+    folder = copy_golden(name, tmp_path)
     edit(folder, lambda t: {**t, extra: np.ones(3, np.float32)})
     assert load(folder).model == load(GOLDEN / name).model
 
@@ -96,14 +96,14 @@ def complaint(folder: Path) -> str:
 
 def test_a_tensor_without_a_place_is_named(tmp_path: Path) -> None:
     """Ignored, the biases would be missing from everything that the model computes."""
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     extra = "model.layers.1.self_attn.q_proj.bias"
     edit(folder, lambda t: {**t, extra: np.ones(24, np.float32)})
     assert repr(extra) in complaint(folder)
 
 
 def test_a_fused_tensor_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
-    folder = copied("gpt2", tmp_path)
+    folder = copy_golden("gpt2", tmp_path)
     fused = "transformer.h.1.attn.c_attn.weight"
     edit(folder, lambda t: {**t, fused: t[fused][:, :-3]})
     sentence = complaint(folder)
@@ -120,7 +120,7 @@ def test_a_fused_tensor_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_an_unusable_field_is_named(name: str, field: str, value, tmp_path: Path) -> None:
-    folder = copied(name, tmp_path)
+    folder = copy_golden(name, tmp_path)
     config = json.loads((folder / "config.json").read_text("utf-8"))
     (folder / "config.json").write_text(json.dumps(config | {field: value}), "utf-8")
     sentence = complaint(folder)
@@ -129,7 +129,7 @@ def test_an_unusable_field_is_named(name: str, field: str, value, tmp_path: Path
 
 @pytest.mark.parametrize("kind", ["spiral", "axial"])
 def test_an_unsupported_rotation_is_named_with_those_supported(kind: str, tmp_path: Path) -> None:
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     config = json.loads((folder / "config.json").read_text("utf-8"))
     config["rope_parameters"] = {"rope_type": kind, "factor": 2.0}
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
@@ -138,7 +138,7 @@ def test_an_unsupported_rotation_is_named_with_those_supported(kind: str, tmp_pa
 
 
 def test_the_older_spelling_of_a_rotation_means_the_same(tmp_path: Path) -> None:
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     config = json.loads((folder / "config.json").read_text("utf-8"))
     scaling = config.pop("rope_parameters")
     config["rope_theta"] = scaling.pop("rope_theta")
@@ -163,7 +163,7 @@ PROCESSORS = {
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_an_export_keeps_the_processor_of_its_checkpoint(name: str, tmp_path: Path) -> None:
     """Without the file it would be read with the usual processor, not with this one."""
-    folder = copied(name, tmp_path)
+    folder = copy_golden(name, tmp_path)
     frames = load(folder).model.info.input
     own = {"feature_size": frames.width} if name == "whisper" else {"size": size_of(frames)}
     file = folder / "preprocessor_config.json"
@@ -191,7 +191,7 @@ def test_an_export_keeps_what_others_put_into_its_folder(tmp_path: Path) -> None
 
 def test_an_export_into_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
     """A published checkpoint, for instance: it is not ours to replace."""
-    folder, checkpoint = copied("llama", tmp_path), load(GOLDEN / "gpt2")
+    folder, checkpoint = copy_golden("llama", tmp_path), load(GOLDEN / "gpt2")
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     with pytest.raises(UserError, match=re.escape(str(folder))):
         huggingface.save(folder, checkpoint.model, checkpoint.params)

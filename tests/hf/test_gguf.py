@@ -47,7 +47,7 @@ WITHOUT = {
 Q = gguf.GGMLQuantizationType
 
 
-def written(tmp_path: Path, name: str, **more: Any) -> Path:
+def write_golden(tmp_path: Path, name: str, **more: Any) -> Path:
     """A golden checkpoint as a GGUF file."""
     more = {"metadata": MORE.get(name), "without": WITHOUT.get(name, ())} | more
     return write_gguf(tmp_path / "model.gguf", GOLDEN / name, **more)
@@ -59,7 +59,10 @@ GEMMAS = ("gemma2", "gemma3_text")
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "phi3", "mistral", *GEMMAS])
 def test_a_file_is_the_model_of_the_folder(tmp_path: Path, name: str) -> None:
     """Of Gemma's files the numbers are within a rounding: 1 is added to norms and taken off."""
-    found, expected = huggingface.load(written(tmp_path, name)), huggingface.load(GOLDEN / name)
+    found, expected = (
+        huggingface.load(write_golden(tmp_path, name)),
+        huggingface.load(GOLDEN / name),
+    )
     close = {"rtol": 0, "atol": 2e-7 if name in GEMMAS else 0}
     jax.tree.map(
         lambda one, other: np.testing.assert_allclose(one, other, **close),
@@ -89,7 +92,7 @@ def assert_same_rotations(ours: CausalConfig, theirs: CausalConfig) -> None:
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "phi3"])
 def test_logits_of_a_file_are_those_of_pytorch(tmp_path: Path, name: str) -> None:
-    found = huggingface.load(written(tmp_path, name))
+    found = huggingface.load(write_golden(tmp_path, name))
     expected = load_file(GOLDEN / name / "expected.safetensors")
     batch = {"inputs": expected["tokens"], "length": expected["length"]}
     made = found.model.teach(found.params, batch)[0]
@@ -193,7 +196,7 @@ def test_other_weights_are_rounded_as_those_of_a_folder(
 def test_the_tokenizer_and_the_chat_template_are_in_the_file(
     tmp_path: Path, kind: str, bos: int
 ) -> None:
-    file = write_gguf(tmp_path / "m.gguf", made_folder(tmp_path, bos), tokenizer=kind)
+    file = write_gguf(tmp_path / "m.gguf", make_folder(tmp_path, bos), tokenizer=kind)
     loaded = specjax.load(file)
     for text in TEXTS:
         ids = loaded.tokenizer(text).input_ids
@@ -204,7 +207,7 @@ def test_the_tokenizer_and_the_chat_template_are_in_the_file(
     assert (loaded.tokenizer.eos_token_id,) == loaded.model.config.eos == (bos + 1,)
 
 
-def made_folder(tmp_path: Path, bos: int = 1) -> Path:
+def make_folder(tmp_path: Path, bos: int = 1) -> Path:
     """A checkpoint with place for the tokenizers of `write_gguf`."""
     config = CausalConfig(
         "llama", 320, **SHAPE, d_head=16, max_positions=64, rope=Rope(16), eos=(bos + 1,), bos=bos
@@ -216,7 +219,7 @@ def made_folder(tmp_path: Path, bos: int = 1) -> Path:
 
 @pytest.mark.slow
 def test_a_file_drafts_for_a_folder_and_is_saved_as_one(tmp_path: Path) -> None:
-    folder = made_folder(tmp_path)
+    folder = make_folder(tmp_path)
     target = specjax.load(folder)
     drafter = specjax.load(write_gguf(tmp_path / "m.gguf", folder, Q.Q8_0), jnp.bfloat16)
     prompts, limit = [[5, 6, 7], [8, 9]], 12
@@ -232,7 +235,7 @@ def test_a_file_drafts_for_a_folder_and_is_saved_as_one(tmp_path: Path) -> None:
 
 
 def test_a_file_is_described_without_its_weights(tmp_path: Path) -> None:
-    file = written(tmp_path, "qwen2")
+    file = write_golden(tmp_path, "qwen2")
     assert descriptions.describe(file, jnp.float32) == huggingface.load(file).model
     found = descriptions.describe_generation(file)
     assert found.generation == {"eos_token_id": 1, "pad_token_id": 0}
@@ -245,7 +248,7 @@ def test_a_file_is_described_without_its_weights(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_loading_needs_no_torch(tmp_path: Path) -> None:
-    file = write_gguf(tmp_path / "m.gguf", made_folder(tmp_path), tokenizer="llama")
+    file = write_gguf(tmp_path / "m.gguf", make_folder(tmp_path), tokenizer="llama")
     code = (
         "import sys; sys.modules['torch'] = None; import specjax;"
         f"print(len(specjax.load({str(file)!r}).tokenizer))"
@@ -266,7 +269,7 @@ def refusal(file: Path) -> str:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The bytes of a file that is read."""
-    return written(tmp_path_factory.mktemp("whole"), "qwen2").read_bytes()
+    return write_golden(tmp_path_factory.mktemp("whole"), "qwen2").read_bytes()
 
 
 @pytest.mark.parametrize("share", [0.0001, 0.001, 0.01, 0.03, 0.1, 0.5, 0.999])
@@ -334,7 +337,7 @@ def test_any_damaged_byte_of_a_header_is_read_or_refused(tmp_path: Path, whole: 
     ],
 )
 def test_what_cannot_be_used_is_refused(tmp_path: Path, more: Any, words: str) -> None:
-    assert words in refusal(written(tmp_path, "qwen2", **more))
+    assert words in refusal(write_golden(tmp_path, "qwen2", **more))
 
 
 def test_a_special_token_that_is_none_is_named_by_its_key(tmp_path: Path, whole: bytes) -> None:
@@ -346,7 +349,7 @@ def test_a_special_token_that_is_none_is_named_by_its_key(tmp_path: Path, whole:
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma3_text", "phi3"])
 def test_tensors_have_their_own_names_in_refusals(tmp_path: Path, name: str) -> None:
-    file = written(tmp_path, name)
+    file = write_golden(tmp_path, name)
     architecture = get_architecture(file)
     for own in header.read_header(file).tensors:
         if own not in FACTORS:
@@ -374,7 +377,7 @@ def test_a_path_without_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = written(tmp_path, "qwen2")
+    file = write_golden(tmp_path, "qwen2")
     monkeypatch.setitem(sys.modules, "gguf", None)
     assert "need the package gguf" in refusal(file) and "specjax[gguf]" in refusal(file)
 
@@ -389,7 +392,7 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_tokenizer_that_cannot_be_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, words: str
 ) -> None:
-    file = write_gguf(tmp_path / "m.gguf", made_folder(tmp_path), tokenizer="llama")
+    file = write_gguf(tmp_path / "m.gguf", make_folder(tmp_path), tokenizer="llama")
     said = header.read_header(file)
     metadata = {**said.metadata, f"tokenizer.ggml.{key}": value}
     changed = dataclasses.replace(said, metadata=metadata)

@@ -30,7 +30,7 @@ def make_config(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "config.json").read_text("utf-8"))
 
 
-def written(name: str, folder: Path, change: Any = lambda fields: fields) -> Path:
+def write_named(name: str, folder: Path, change: Any = lambda fields: fields) -> Path:
     """A golden checkpoint whose configuration has the NAMED fields and a change."""
     folder.mkdir()
     for file in (GOLDEN / name).glob("*.json"):
@@ -41,7 +41,7 @@ def written(name: str, folder: Path, change: Any = lambda fields: fields) -> Pat
     return folder
 
 
-def saved(loaded: LoadedModel, folder: Path) -> tuple[dict[str, Any], LoadedModel]:
+def save_and_read(loaded: LoadedModel, folder: Path) -> tuple[dict[str, Any], LoadedModel]:
     """The configuration that `save` writes, and what is read back."""
     loaded.save(folder)
     return make_config(folder), specjax.load(folder, loaded.model.config.dtype)
@@ -56,9 +56,9 @@ def with_shape(loaded: LoadedModel, **changes: Any) -> LoadedModel:
 def test_an_unchanged_model_keeps_its_configuration_to_the_last_field(
     name: str, tmp_path: Path
 ) -> None:
-    folder = written(name, tmp_path / "in")
+    folder = write_named(name, tmp_path / "in")
     loaded = specjax.load(folder)
-    fields, again = saved(loaded, tmp_path / "out")
+    fields, again = save_and_read(loaded, tmp_path / "out")
     expected = make_config(folder)
     expected.pop("auto_map", None)  # the code that it names is not in the export
     if name == "t5gemma2":  # the tower is not saved
@@ -73,11 +73,11 @@ def test_an_unchanged_model_keeps_its_configuration_to_the_last_field(
 def test_the_dtype_is_that_of_the_weights_under_the_name_that_is_there(
     field: str, tmp_path: Path
 ) -> None:
-    def renamed(fields: dict[str, Any]) -> dict[str, Any]:
+    def rename_fields(fields: dict[str, Any]) -> dict[str, Any]:
         return {(field if name == "dtype" else name): value for name, value in fields.items()}
 
-    folder = written("llama", tmp_path / "in", renamed)
-    fields, _ = saved(specjax.load(folder, jnp.bfloat16), tmp_path / "out")
+    folder = write_named("llama", tmp_path / "in", rename_fields)
+    fields, _ = save_and_read(specjax.load(folder, jnp.bfloat16), tmp_path / "out")
     assert fields == make_config(folder) | {field: "bfloat16"}
 
 
@@ -85,8 +85,8 @@ def test_a_dtype_is_patched_in_the_configurations_of_parts(tmp_path: Path) -> No
     def half(fields: dict[str, Any]) -> dict[str, Any]:
         return fields | {side: fields[side] | {"dtype": "float16"} for side in SIDES}
 
-    folder = written("t5gemma", tmp_path / "in", half)
-    fields, _ = saved(specjax.load(folder), tmp_path / "out")
+    folder = write_named("t5gemma", tmp_path / "in", half)
+    fields, _ = save_and_read(specjax.load(folder), tmp_path / "out")
     assert [fields[side]["dtype"] for side in SIDES] == ["float32"] * 2
 
 
@@ -95,19 +95,19 @@ ALIASES = {"n_layer": "num_hidden_layers", "n_embd": "hidden_size", "n_head": "n
 
 
 def test_a_changed_field_keeps_the_other_name_that_it_has(tmp_path: Path) -> None:
-    def renamed(fields: dict[str, Any]) -> dict[str, Any]:
+    def rename_fields(fields: dict[str, Any]) -> dict[str, Any]:
         return {ALIASES.get(name, name): value for name, value in fields.items()}
 
-    folder = written("gpt2", tmp_path / "in", renamed)
+    folder = write_named("gpt2", tmp_path / "in", rename_fields)
     shorter = with_shape(specjax.load(folder), num_layers=1)
-    fields, again = saved(shorter, tmp_path / "out")
+    fields, again = save_and_read(shorter, tmp_path / "out")
     assert fields == make_config(folder) | {"num_hidden_layers": 1}
     assert again.model == shorter.model
     assert AutoConfig.from_pretrained(tmp_path / "out").n_layer == 1
 
 
 def test_a_field_of_one_side_is_patched_inside_of_it(tmp_path: Path) -> None:
-    folder = written(
+    folder = write_named(
         "t5gemma",
         tmp_path / "in",
         lambda fields: fields | {"decoder": fields["decoder"] | {"note": "kept"}},
@@ -115,7 +115,7 @@ def test_a_field_of_one_side_is_patched_inside_of_it(tmp_path: Path) -> None:
     loaded = specjax.load(folder)
     decoder = dataclasses.replace(loaded.model.config.decoder, softcap=3.0)
     changed = with_shape(loaded, decoder=decoder)
-    fields, again = saved(changed, tmp_path / "out")
+    fields, again = save_and_read(changed, tmp_path / "out")
     expected = make_config(folder)
     expected["decoder"]["attn_logit_softcapping"] = 3.0
     assert fields == expected
@@ -128,22 +128,24 @@ def test_an_untied_head_is_written_with_what_depended_on_it(tmp_path: Path) -> N
     def silent(fields: dict[str, Any]) -> dict[str, Any]:
         return {name: fields[name] for name in fields if name != "scale_decoder_outputs"}
 
-    folder = written("t5_v1_0", tmp_path / "in", silent)
+    folder = write_named("t5_v1_0", tmp_path / "in", silent)
     tensors = load_file(folder / "model.safetensors")
     tensors["lm_head.weight"] = tensors["shared.weight"] * 2
     save_file(tensors, folder / "model.safetensors")
     loaded = specjax.load(folder)
-    fields, again = saved(loaded, tmp_path / "out")
+    fields, again = save_and_read(loaded, tmp_path / "out")
     own = {"tie_word_embeddings": False, "scale_decoder_outputs": True}
     assert fields == make_config(folder) | own
     assert again.model == loaded.model
 
 
 def test_weights_that_are_written_whole_are_not_said_to_be_quantized(tmp_path: Path) -> None:
-    loaded = specjax.load(written("llama", tmp_path / "in"))
+    loaded = specjax.load(write_named("llama", tmp_path / "in"))
     packed = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
     fields = {**loaded.original_config, **packed}
-    kept, again = saved(dataclasses.replace(loaded, original_config=fields), tmp_path / "out")
+    kept, again = save_and_read(
+        dataclasses.replace(loaded, original_config=fields), tmp_path / "out"
+    )
     assert kept == make_config(tmp_path / "in")
     assert again.model == loaded.model
 
@@ -161,33 +163,33 @@ def test_the_text_part_is_saved_with_what_its_part_and_the_whole_said(tmp_path: 
         }
         return NAMED | outside | {"text_config": text | {"note": "kept"}}
 
-    loaded = specjax.load(written("gemma3_text", tmp_path / "in", whole))
-    fields, again = saved(loaded, tmp_path / "out")
+    loaded = specjax.load(write_named("gemma3_text", tmp_path / "in", whole))
+    fields, again = save_and_read(loaded, tmp_path / "out")
     assert fields == make_config(GOLDEN / "gemma3_text") | NAMED | {"note": "kept"}
     assert again.model == loaded.model
 
 
 def test_where_no_patch_gives_the_shape_undeclared_fields_are_kept(tmp_path: Path) -> None:
     """The base of a rotation inside of `rope_parameters` wins over the field beside it."""
-    folder = written("llama", tmp_path / "in")
+    folder = write_named("llama", tmp_path / "in")
     loaded = specjax.load(folder)
     rope = dataclasses.replace(loaded.model.config.rope, theta=77.0)
     changed = with_shape(loaded, rope=rope)
-    fields, again = saved(changed, tmp_path / "out")
+    fields, again = save_and_read(changed, tmp_path / "out")
     assert "rope_parameters" not in fields and fields.items() >= UNDECLARED.items()
     assert again.model == changed.model
     assert AutoConfig.from_pretrained(tmp_path / "out").rope_parameters["rope_theta"] == 77.0
 
 
 def test_a_model_of_another_family_has_a_configuration_of_its_own(tmp_path: Path) -> None:
-    loaded = specjax.load(written("llama", tmp_path / "in"))
-    fields, again = saved(with_shape(loaded, family="mistral"), tmp_path / "out")
+    loaded = specjax.load(write_named("llama", tmp_path / "in"))
+    fields, again = save_and_read(with_shape(loaded, family="mistral"), tmp_path / "out")
     assert fields["model_type"] == "mistral" and not fields.keys() & UNDECLARED.keys()
     assert again.model.config.family == "mistral"
 
 
 def test_a_drafter_keeps_its_fields_in_its_own_layout_only(tmp_path: Path) -> None:
-    export(written("dflash", tmp_path / "dflash"), tmp_path / "same", "dflash")
+    export(write_named("dflash", tmp_path / "dflash"), tmp_path / "same", "dflash")
     assert make_config(tmp_path / "same").items() >= UNDECLARED.items()
-    export(written("eagle3_speculators", tmp_path / "eagle"), tmp_path / "other", "speculators")
+    export(write_named("eagle3_speculators", tmp_path / "eagle"), tmp_path / "other", "speculators")
     assert not make_config(tmp_path / "other").keys() & UNDECLARED.keys()

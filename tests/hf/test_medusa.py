@@ -24,7 +24,7 @@ from specjax.runtime.errors import UserError
 SOURCE = GOLDEN / "medusa"
 
 
-def edited(folder: Path, change=None, **fields: Any) -> Path:
+def edit(folder: Path, change=None, **fields: Any) -> Path:
     """The golden heads with other fields, and tensors that went through `change`."""
     folder.mkdir()
     words = json.loads((SOURCE / "config.json").read_text("utf-8")) | fields
@@ -39,9 +39,9 @@ def edited(folder: Path, change=None, **fields: Any) -> Path:
 def test_the_tensors_say_what_the_configuration_does_not(tmp_path: Path) -> None:
     assert heads.load(SOURCE).heads == ResidualHeads(3, 24, 2, 96)
     # Files of FasterDecoding hold more heads than their configuration counts.
-    more = edited(tmp_path / "more", medusa_num_heads=2)
+    more = edit(tmp_path / "more", medusa_num_heads=2)
     assert heads.load(more).heads.count == 3
-    shared = edited(tmp_path / "shared", without("0.2.weight", "1.2.weight", "2.2.weight"))
+    shared = edit(tmp_path / "shared", without("0.2.weight", "1.2.weight", "2.2.weight"))
     assert heads.load(shared).heads == ResidualHeads(3, 24, 2, None)
 
 
@@ -68,19 +68,19 @@ REFUSED = [
 
 @pytest.mark.parametrize(("change", "fields", "sentence"), REFUSED)
 def test_what_does_not_fit_is_refused(change, fields, sentence: str, tmp_path: Path) -> None:
-    folder = edited(tmp_path / "it", change, **fields)
+    folder = edit(tmp_path / "it", change, **fields)
     with pytest.raises(UserError, match=sentence):
         heads.load(folder)
 
 
 def test_a_field_that_no_exporter_has_is_ignored_and_named(tmp_path: Path, capsys) -> None:
-    folder = edited(tmp_path / "it", None, tree=[1])
+    folder = edit(tmp_path / "it", None, tree=[1])
     assert heads.load(folder).heads == heads.load(SOURCE).heads
     assert capsys.readouterr().out == f"heads {str(folder)!r}: ignored in config.json: tree\n"
 
 
 def test_pickled_heads_are_refused_and_can_be_converted(tmp_path: Path) -> None:
-    folder = edited(tmp_path / "it")
+    folder = edit(tmp_path / "it")
     tensors = load_file(folder / medusa.FILE)
     (folder / medusa.FILE).rename(folder / medusa.PICKLED)
     with pytest.raises(UserError, match=r"have medusa_lm_head.pt and no .*convert .* FOLDER"):
@@ -104,7 +104,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_an_export_stores_what_was_read(shared: bool, tmp_path: Path, capsys) -> None:
     own = [f"{head}.2.weight" for head in range(3)] if shared else []
-    folder = edited(tmp_path / "it", without(*own))
+    folder = edit(tmp_path / "it", without(*own))
     assert exporting.main(["export", str(folder), str(tmp_path / "out"), "--layout=medusa"]) == 0
     assert "in the layout of medusa" in capsys.readouterr().out
     stored, original = (load_file(at / medusa.FILE) for at in (tmp_path / "out", folder))

@@ -42,7 +42,7 @@ def seed_oss() -> Iterator[None]:
         del sys.modules["seed_oss"]
 
 
-def drawn(seed: int, out_bias: bool) -> Tensors:
+def draw_tensors(seed: int, out_bias: bool) -> Tensors:
     """Tensors of the shape under the names that transformers gives them."""
     rng, width, heads, inner = np.random.default_rng(seed), 24, 5 * 6, 40
     shapes = {"model.embed_tokens": (96, width), "lm_head": (96, width)}
@@ -61,7 +61,7 @@ def drawn(seed: int, out_bias: bool) -> Tensors:
     return {name: rng.normal(0.0, 0.5, size).astype(np.float32) for name, size in sizes.items()}
 
 
-def written(folder: Path, tensors: Tensors, **fields: Any) -> Path:
+def write_checkpoint(folder: Path, tensors: Tensors, **fields: Any) -> Path:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG | fields), "utf-8")
     save_file(tensors, folder / "model.safetensors")
@@ -70,8 +70,8 @@ def written(folder: Path, tensors: Tensors, **fields: Any) -> Path:
 
 @pytest.mark.parametrize("out_bias", [False, True])
 def test_it_is_read_from_safetensors_and_exported_as_it_was(out_bias: bool, tmp_path: Path) -> None:
-    tensors = drawn(0, out_bias)
-    folder = written(tmp_path / "in", tensors, attention_out_bias=out_bias)
+    tensors = draw_tensors(0, out_bias)
+    folder = write_checkpoint(tmp_path / "in", tensors, attention_out_bias=out_bias)
     loaded = specjax.load(folder)
     config = loaded.model.config
     assert (config.qkv_bias, config.out_bias, config.ff_bias) == (True, out_bias, False)
@@ -84,10 +84,10 @@ def test_it_is_read_from_safetensors_and_exported_as_it_was(out_bias: bool, tmp_
 
 
 def test_as_a_target_with_a_drafter_it_gives_the_tokens_that_it_gives_alone(tmp_path: Path) -> None:
-    tensors, noise = drawn(0, False), drawn(1, False)
+    tensors, noise = draw_tensors(0, False), draw_tensors(1, False)
     near = {name: tensor + 0.1 * noise[name] for name, tensor in tensors.items()}
-    target = specjax.load(written(tmp_path / "target", tensors))
-    drafter = specjax.load(written(tmp_path / "drafter", near))
+    target = specjax.load(write_checkpoint(tmp_path / "target", tensors))
+    drafter = specjax.load(write_checkpoint(tmp_path / "drafter", near))
     prompts = np.random.default_rng(2).integers(2, 96, (4, 7)).tolist()
     baseline = specjax.Generator(target, max_new_tokens=24, bucket=64)(prompts)
     drafted = specjax.Generator(

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from drafter_files import ENTRIES, written
-from feature_drafters import drawn
+from drafter_files import ENTRIES, write_checkpoint
+from feature_drafters import draw_weights
 from published import SINGLE
 from safetensors.numpy import load_file, save_file
 
@@ -100,7 +100,7 @@ def test_a_model_of_its_own_with_such_a_token_is_still_refused():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_export_stores_what_was_read(name: str, tmp_path: Path):
-    folder = written(tmp_path / "it", entry(name, mask_token_id=93))
+    folder = write_checkpoint(tmp_path / "it", entry(name, mask_token_id=93))
     found = load(folder)
     assert isinstance(found.model, PEagle) and found.model.info.depth == 3
     huggingface.save(tmp_path / "out", found.model, found.params)
@@ -114,7 +114,7 @@ def test_an_export_stores_what_was_read(name: str, tmp_path: Path):
 
 
 def test_the_first_layer_may_have_safeailabs_name(tmp_path: Path):
-    folder = written(tmp_path / "it", entry("p_eagle", mask_token_id=93))
+    folder = write_checkpoint(tmp_path / "it", entry("p_eagle", mask_token_id=93))
     expected = load(folder).params
     tensors = load_file(folder / SINGLE)
     save_file(
@@ -137,7 +137,7 @@ TRAINED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_trained_drafter_is_exported_bit_for_bit(layout: str, tmp_path: Path):
-    model, params = drawn(PEagle(PEagleCausalConfig(**TRAINED)), IDS)
+    model, params = draw_weights(PEagle(PEagleCausalConfig(**TRAINED)), IDS)
     huggingface.save(tmp_path / "own", model, params)
     assert load(tmp_path / "own").model == model
     flags = [f"--layout={layout}", "--target=acme/target"]
@@ -152,7 +152,7 @@ def test_a_trained_drafter_is_exported_bit_for_bit(layout: str, tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_mask_that_is_no_token_is_kept_by_the_projects_own_layout_only(tmp_path: Path):
-    model, params = drawn(PEagle(PEagleCausalConfig(**TRAINED | {"mask_token": None})), IDS)
+    model, params = draw_weights(PEagle(PEagleCausalConfig(**TRAINED | {"mask_token": None})), IDS)
     huggingface.save(tmp_path / "own", model, params)
     again = load(tmp_path / "own")
     assert again.model == model

@@ -54,13 +54,15 @@ def columns_packed(table: np.ndarray, bits: int) -> np.ndarray:
     return np.ascontiguousarray(rows_packed(table.T, bits).T)
 
 
-def interleaved(table: np.ndarray) -> np.ndarray:
+def interleave_words(table: np.ndarray) -> np.ndarray:
     """Rows packed as AWQ's kernels want them: a word's numbers are columns 0 2 4 6 1 3 5 7."""
     order = [start + i for start in range(0, table.shape[1], 8) for i in (0, 2, 4, 6, 1, 3, 5, 7)]
     return rows_packed(table[:, order], 4)
 
 
-def drawn(rng: Any, inputs: int, outputs: int, bits: int, groups: int) -> tuple[Any, Any, Any]:
+def draw_integers(
+    rng: Any, inputs: int, outputs: int, bits: int, groups: int
+) -> tuple[Any, Any, Any]:
     """Unsigned integers [D, F], scales [G, F] and zero points [G, F], every value among them."""
     top = 1 << bits
     integers = rng.integers(0, top, (inputs, outputs))
@@ -82,7 +84,7 @@ def reference(integers: np.ndarray, scale: np.ndarray, zero: Any) -> np.ndarray:
 def compressed_tensors(bits: int, groups: bool) -> Callable[..., tuple[Tensors, np.ndarray]]:
     def write(rng: Any, name: str, inputs: int, outputs: int) -> tuple[Tensors, np.ndarray]:
         count = inputs // GROUP if groups else 1
-        integers, scale, _ = drawn(rng, inputs, outputs, bits, count)
+        integers, scale, _ = draw_integers(rng, inputs, outputs, bits, count)
         stored = {
             f"{name}.weight_packed": rows_packed(integers.T, bits),
             f"{name}.weight_scale": np.ascontiguousarray(scale.T),
@@ -94,7 +96,7 @@ def compressed_tensors(bits: int, groups: bool) -> Callable[..., tuple[Tensors, 
 
 
 def int_quantized(rng: Any, name: str, inputs: int, outputs: int) -> tuple[Tensors, np.ndarray]:
-    integers, scale, _ = drawn(rng, inputs, outputs, 8, 1)
+    integers, scale, _ = draw_integers(rng, inputs, outputs, 8, 1)
     stored = {
         f"{name}.weight": np.ascontiguousarray((integers.T - 128).astype(np.int8)),
         f"{name}.weight_scale": np.ascontiguousarray(scale.T),
@@ -104,7 +106,7 @@ def int_quantized(rng: Any, name: str, inputs: int, outputs: int) -> tuple[Tenso
 
 def gptq(bits: int, less: int) -> Callable[..., tuple[Tensors, np.ndarray]]:
     def write(rng: Any, name: str, inputs: int, outputs: int) -> tuple[Tensors, np.ndarray]:
-        integers, scale, zero = drawn(rng, inputs, outputs, bits, inputs // GROUP)
+        integers, scale, zero = draw_integers(rng, inputs, outputs, bits, inputs // GROUP)
         half = 1 << (bits - 1)
         stored = {
             f"{name}.qweight": columns_packed(integers, bits),
@@ -118,10 +120,10 @@ def gptq(bits: int, less: int) -> Callable[..., tuple[Tensors, np.ndarray]]:
 
 
 def awq(rng: Any, name: str, inputs: int, outputs: int) -> tuple[Tensors, np.ndarray]:
-    integers, scale, zero = drawn(rng, inputs, outputs, 4, inputs // GROUP)
+    integers, scale, zero = draw_integers(rng, inputs, outputs, 4, inputs // GROUP)
     stored = {
-        f"{name}.qweight": interleaved(integers),
-        f"{name}.qzeros": interleaved(zero),
+        f"{name}.qweight": interleave_words(integers),
+        f"{name}.qzeros": interleave_words(zero),
         f"{name}.scales": scale,
     }
     return stored, reference(integers, scale, zero)
@@ -167,7 +169,9 @@ def plain(tmp_path_factory) -> Path:
     return folder / "model"
 
 
-def written(folder: Path, plain: Path, said: dict[str, Any], write: Any) -> dict[str, np.ndarray]:
+def write_packed(
+    folder: Path, plain: Path, said: dict[str, Any], write: Any
+) -> dict[str, np.ndarray]:
     """A packed checkpoint, and the kernels [in, out] that its integers stand for, by name."""
     rng, stored, wholes = np.random.default_rng(7), {}, {}
     for name, tensor in load_file(plain / "model.safetensors").items():
@@ -193,7 +197,7 @@ PLACES = {
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_is_read_is_what_the_format_says(name, plain, tmp_path):
     spelled, said, write = FORMATS[name]
-    wholes = written(tmp_path, plain, said, write)
+    wholes = write_packed(tmp_path, plain, said, write)
     loaded = specjax.load(tmp_path)
     layer = loaded.params["layers_0"]
     for (block, kernel), tensor in PLACES.items():
@@ -210,7 +214,7 @@ def test_what_is_read_is_what_the_format_says(name, plain, tmp_path):
 @pytest.mark.parametrize("name", ["awq"])
 def test_a_packed_model_writes_what_its_wide_one_writes(name, plain, tmp_path):
     _, said, write = FORMATS[name]
-    written(tmp_path, plain, said, write)
+    write_packed(tmp_path, plain, said, write)
     packed = specjax.load(tmp_path)
 
     def whole(leaf: Any) -> Any:
@@ -223,7 +227,7 @@ def test_a_packed_model_writes_what_its_wide_one_writes(name, plain, tmp_path):
     assert tokens[0] == tokens[1]
 
 
-def changed(said: dict[str, Any], **fields: Any) -> dict[str, Any]:
+def change_config(said: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """A configuration of compressed-tensors with other fields of its weights or its group."""
     made = json.loads(json.dumps(said))
     group = made["config_groups"]["group_0"]
@@ -241,12 +245,12 @@ REFUSED = {
     "zero_point": AWQ | {"zero_point": False},
     "version": AWQ | {"version": "gemv"},
     "group_size": AWQ | {"group_size": 0},
-    "input_activations": changed(ct_config(8, None), input_activations={"num_bits": 8}),
-    "symmetric": changed(ct_config(4, GROUP), symmetric=False),
-    "actorder": changed(ct_config(4, GROUP), actorder="group"),
-    "num_bits": changed(ct_config(4, GROUP), num_bits=2),
-    "type": changed(ct_config(8, None), type="float"),
-    "strategy": changed(ct_config(4, GROUP), strategy="tensor_group"),
+    "input_activations": change_config(ct_config(8, None), input_activations={"num_bits": 8}),
+    "symmetric": change_config(ct_config(4, GROUP), symmetric=False),
+    "actorder": change_config(ct_config(4, GROUP), actorder="group"),
+    "num_bits": change_config(ct_config(4, GROUP), num_bits=2),
+    "type": change_config(ct_config(8, None), type="float"),
+    "strategy": change_config(ct_config(4, GROUP), strategy="tensor_group"),
     "format": ct_config(4, GROUP, "marlin-24"),
     "kv_cache_scheme": ct_config(8, None) | {"kv_cache_scheme": {"num_bits": 8}},
     "surprise": AWQ | {"surprise": 1},
@@ -271,7 +275,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("words", BROKEN)
 def test_tensors_that_contradict_their_configuration_are_refused(words, plain, tmp_path):
-    written(tmp_path, plain, *FORMATS["gptq"][1:])
+    write_packed(tmp_path, plain, *FORMATS["gptq"][1:])
     tensors = {n: np.array(t) for n, t in load_file(tmp_path / "model.safetensors").items()}
     base = "model.layers.0.self_attn.o_proj."
     parts = {n.removeprefix(base): t for n, t in tensors.items() if n.startswith(base)}
@@ -314,7 +318,7 @@ def test_packed_tensors_that_are_no_whole_kernel_are_refused(family, kernel, wha
 
 
 def test_what_is_small_already_is_not_made_smaller(plain, tmp_path):
-    written(tmp_path, plain, *FORMATS["gptq"][1:])
+    write_packed(tmp_path, plain, *FORMATS["gptq"][1:])
     with pytest.raises(specjax.UserError, match="weights is 'int8'.*stored in int4"):
         specjax.load(tmp_path, weights="int8")
     tensors = load_file(tmp_path / "model.safetensors")

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from feature_drafters import drawn
-from published import GOLDEN, SINGLE, edited, without, words
+from feature_drafters import draw_weights
+from published import GOLDEN, SINGLE, edit_drafter, without, words
 from safetensors.numpy import load_file
 
 from specjax.hf import export as exporting
@@ -132,20 +132,20 @@ def test_what_neither_llama_nor_an_exporter_has_is_ignored_and_named() -> None:
 
 
 def test_a_mapping_must_be_there(tmp_path: Path) -> None:
-    folder = edited(tmp_path / "it", "eagle3", without("d2t"))
+    folder = edit_drafter(tmp_path / "it", "eagle3", without("d2t"))
     with pytest.raises(UserError, match="lacks the tensor 'd2t', which maps its 40 ids"):
         load(folder)
 
 
 def test_an_embedding_of_another_width_must_be_there(tmp_path: Path) -> None:
     lacking = without("embed_tokens.weight")
-    folder = edited(tmp_path / "it", "eagle3", lacking, target_hidden_size=40)
+    folder = edit_drafter(tmp_path / "it", "eagle3", lacking, target_hidden_size=40)
     with pytest.raises(UserError, match="'embed_tokens.weight', and the target's embedding is 40"):
         load(folder)
 
 
 def test_medusa_heads_beside_the_layer_are_refused(tmp_path: Path) -> None:
-    folder = edited(
+    folder = edit_drafter(
         tmp_path / "it",
         "eagle3",
         lambda t: t | {"parallel_draft_heads.0.lm_head.weight": np.zeros((2, 2), np.float32)},
@@ -155,14 +155,14 @@ def test_medusa_heads_beside_the_layer_are_refused(tmp_path: Path) -> None:
 
 
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:
-    folder = edited(tmp_path / "it", "eagle3")
+    folder = edit_drafter(tmp_path / "it", "eagle3")
     (folder / SINGLE).rename(folder / "pytorch_model.bin")
     with pytest.raises(UserError, match=r"has pytorch_model.bin .* reads safetensors only"):
         load(folder)
 
 
 def test_without_a_mapping_all_ids_are_drafted(tmp_path: Path) -> None:
-    whole = edited(
+    whole = edit_drafter(
         tmp_path / "it",
         "eagle3",
         lambda t: without("d2t", "t2d")(t) | {"lm_head.weight": t["embed_tokens.weight"]},
@@ -176,7 +176,7 @@ def test_without_a_mapping_all_ids_are_drafted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS.values())
 def test_an_export_stores_what_was_read(layout: str, embedded: bool, tmp_path: Path) -> None:
     gone = () if embedded else ("embed_tokens.weight",)
-    folder = edited(tmp_path / "it", layout, without(*gone))
+    folder = edit_drafter(tmp_path / "it", layout, without(*gone))
     found = load(folder)
     huggingface.save(tmp_path / "out", found.model, found.params)
     again = load(tmp_path / "out")
@@ -204,7 +204,7 @@ TRAINED = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_trained_drafter_is_exported_bit_for_bit(layout: str, tmp_path: Path, capsys) -> None:
     newer = {"feature_norms": 3, "normed_states": True}
-    model, params = drawn(Eagle(EagleCausalConfig(**TRAINED | newer)), IDS)
+    model, params = draw_weights(Eagle(EagleCausalConfig(**TRAINED | newer)), IDS)
     huggingface.save(tmp_path / "own", model, params)
     assert load(tmp_path / "own").model == model
     flags = [f"--layout={layout}", "--target=acme/target"]

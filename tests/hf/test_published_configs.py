@@ -6,13 +6,13 @@ import copy
 
 import jax.numpy as jnp
 import pytest
-from published_configs import published
+from published_configs import read_published
 
 from specjax.hf.families.schema import collect_ignored
 from specjax.hf.huggingface import parse_config
 from specjax.runtime.errors import UserError
 
-PUBLISHED = published()
+PUBLISHED = read_published()
 READ = {name: one for name, one in PUBLISHED.items() if not one.refused}
 
 

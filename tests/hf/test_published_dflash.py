@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from feature_drafters import CORRECTIONS, IDS, TARGETS, drawn, without_encoder
-from published import GOLDEN, SINGLE, edited, without, words
+from feature_drafters import CORRECTIONS, IDS, TARGETS, draw_weights, without_encoder
+from published import GOLDEN, SINGLE, edit_drafter, without, words
 from safetensors.numpy import load_file
 
 from specjax.hf import export as exporting
@@ -122,11 +122,11 @@ def test_fields_say_the_convention_of_places_and_who_sees_whom() -> None:
 )
 def test_tensors_that_do_not_fit_are_refused(change, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=sentence):
-        load(edited(tmp_path / "it", "dflash", change))
+        load(edit_drafter(tmp_path / "it", "dflash", change))
 
 
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:
-    folder = edited(tmp_path / "it", "dflash")
+    folder = edit_drafter(tmp_path / "it", "dflash")
     (folder / SINGLE).rename(folder / "pytorch_model.bin")
     with pytest.raises(UserError, match=r"has pytorch_model.bin .* reads safetensors only"):
         load(folder)
@@ -151,7 +151,7 @@ def test_a_drafter_for_a_target_is_exported_without_what_is_the_targets(tmp_path
     shape = given | {"mask_token_id": 4, "block_size": 4}
     config = parse_config("it", shape, None, jnp.float32)[1]
     assert config.features == (1,) and config.target_depth == 2
-    model, params = drawn(DFlash(config), IDS)
+    model, params = draw_weights(DFlash(config), IDS)
     assert set(model.frozen_names) == {"embedding", "ids", "head"} and "mask" not in params
     huggingface.save(tmp_path / "it", model, params)
     again = load(tmp_path / "it")
@@ -186,7 +186,7 @@ def test_a_correction_is_written_and_read_again(family, kind, anchor_first, tmp_
     if family == "dflash":
         published = {"embedded": False, "headed": False, "mask_token": 93, "target_depth": 4}
         shape = dataclasses.replace(shape, target_width=8, **published)
-    model, params = drawn(DFlash(shape), tuple(range(96)))
+    model, params = draw_weights(DFlash(shape), tuple(range(96)))
     huggingface.save(tmp_path / "it", model, params)
     again = load(tmp_path / "it")
     assert again.model.config == shape

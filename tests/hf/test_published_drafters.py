@@ -15,10 +15,10 @@ from drafter_files import (
     READ,
     REFUSED,
     TARGET,
-    drawn,
+    draw_tensors,
     layer_words,
     target_params,
-    written,
+    write_checkpoint,
 )
 from slow_cases import some_slow
 
@@ -36,7 +36,7 @@ MODELS = [entry for entry in READ if entry["tensors"] != "medusa"]
 TABLES = [entry for entry in READ if entry["tensors"] == "medusa"]
 
 
-def named(entry) -> str:
+def get_name(entry) -> str:
     return entry["name"].replace("/", ":")
 
 
@@ -45,10 +45,10 @@ def test_there_are_as_many_as_promised() -> None:
     assert {entry["source"] for entry in ENTRIES} == {"published", "exporter"}
 
 
-@pytest.mark.parametrize("entry", some_slow(MODELS, *MODELS[::3]), ids=named)
+@pytest.mark.parametrize("entry", some_slow(MODELS, *MODELS[::3]), ids=get_name)
 def test_a_drafter_loads(entry, tmp_path: Path) -> None:
     layer = layer_words(entry["config"])
-    found = specjax.load(written(tmp_path / "it", entry))
+    found = specjax.load(write_checkpoint(tmp_path / "it", entry))
     shape = found.model.config
     is_block = entry["tensors"] in BLOCKS
     assert isinstance(found.model, DFlash if is_block else Eagle)
@@ -57,7 +57,7 @@ def test_a_drafter_loads(entry, tmp_path: Path) -> None:
     assert shape.layers == (layer["num_hidden_layers"] if is_block else 1)
     for name, value in entry.get("shape", {}).items():
         assert getattr(shape, name) == (tuple(value) if isinstance(value, list) else value), name
-    stored = drawn(entry)
+    stored = draw_tensors(entry)
     fused = stored.get("fc.weight", stored.get("model.fc.weight"))
     np.testing.assert_array_equal(found.params["fuse"]["kernel"], fused.T)
     if not is_block:
@@ -68,18 +68,18 @@ def test_a_drafter_loads(entry, tmp_path: Path) -> None:
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, get_parameter_shapes(adapted))
 
 
-@pytest.mark.parametrize("entry", TABLES, ids=named)
+@pytest.mark.parametrize("entry", TABLES, ids=get_name)
 def test_heads_load(entry, tmp_path: Path) -> None:
-    loaded = heads.load(written(tmp_path / "it", entry))
+    loaded = heads.load(write_checkpoint(tmp_path / "it", entry))
     assert loaded.heads.count == entry["config"]["medusa_num_heads"]
     with pytest.raises(UserError, match="Medusa's heads, which are a table .*heads.load reads"):
         specjax.load(tmp_path / "it")
 
 
-@pytest.mark.parametrize("entry", REFUSED, ids=named)
+@pytest.mark.parametrize("entry", REFUSED, ids=get_name)
 def test_what_is_not_read_is_refused_in_a_sentence(entry, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"cannot be used: .*{entry['refused']}") as refused:
-        specjax.load(written(tmp_path / "it", entry))
+        specjax.load(write_checkpoint(tmp_path / "it", entry))
     assert "\n" not in str(refused.value)
 
 
@@ -104,18 +104,20 @@ def ignored(out: str) -> set[str]:
 
 @pytest.mark.parametrize(("name", "fields"), NOTES)
 def test_what_a_target_left_is_ignored_with_one_note(name, fields, tmp_path: Path, capsys) -> None:
-    specjax.load(written(tmp_path / "it", make_config(name)))
+    specjax.load(write_checkpoint(tmp_path / "it", make_config(name)))
     assert ignored(capsys.readouterr().out) == set(fields.split())
 
 
 def test_heads_ignore_with_a_note_too(tmp_path: Path, capsys) -> None:
-    folder = written(tmp_path / "it", make_config("FasterDecoding/medusa-vicuna-7b-v1.3", tree=[1]))
+    folder = write_checkpoint(
+        tmp_path / "it", make_config("FasterDecoding/medusa-vicuna-7b-v1.3", tree=[1])
+    )
     heads.load(folder)
     assert ignored(capsys.readouterr().out) == {"tree"}
 
 
 def test_a_drafter_whose_layers_nobody_ignores_leaves_no_note(tmp_path: Path, capsys) -> None:
-    specjax.load(written(tmp_path / "it", make_config("nvidia/Qwen3-235B-A22B-Eagle3")))
+    specjax.load(write_checkpoint(tmp_path / "it", make_config("nvidia/Qwen3-235B-A22B-Eagle3")))
     assert capsys.readouterr().out == ""
 
 
@@ -144,20 +146,20 @@ CHANGED = [
 @pytest.mark.parametrize(("name", "changes", "sentence"), CHANGED)
 def test_what_a_layout_reads_is_obeyed_or_refused(name, changes, sentence, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=sentence):
-        specjax.load(written(tmp_path / "it", make_config(name, **changes)))
+        specjax.load(write_checkpoint(tmp_path / "it", make_config(name, **changes)))
 
 
 def test_a_plain_name_with_a_vocabulary_to_draft_is_no_model(tmp_path: Path) -> None:
     """It has the layer of an EAGLE-3 drafter, whatever class it calls itself."""
     entry = make_config("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B")
     assert entry["config"]["architectures"] == ["LlamaForCausalLM"]
-    assert specjax.load(written(tmp_path / "it", entry)).model.config.family == "eagle3"
+    assert specjax.load(write_checkpoint(tmp_path / "it", entry)).model.config.family == "eagle3"
 
 
 def test_several_layers_of_the_target_are_not_the_drafters(tmp_path: Path) -> None:
     entry = make_config("yuhuili/EAGLE3-Vicuna1.3-13B")
     assert entry["config"]["num_hidden_layers"] == 40
-    assert specjax.load(written(tmp_path / "it", entry)).model.info.depth == 1
+    assert specjax.load(write_checkpoint(tmp_path / "it", entry)).model.info.depth == 1
 
 
 ODD = [
@@ -183,7 +185,7 @@ def test_words_of_another_kind_are_refused_in_a_sentence(changes, sentence: str)
 
 
 def test_a_plan_takes_no_drafter_for_the_target(tmp_path: Path) -> None:
-    folder = written(tmp_path / "it", make_config("nebius/EAGLE3-gpt-oss-20b"))
+    folder = write_checkpoint(tmp_path / "it", make_config("nebius/EAGLE3-gpt-oss-20b"))
     config = specjax.decode_config()
     config.target, config.drafter = str(folder), ""
     with pytest.raises(UserError, match="target is .*, a drafter of the family 'eagle3'; give it"):
@@ -195,7 +197,7 @@ def test_a_drafter_under_another_name_is_known_by_its_tensors(tmp_path: Path) ->
     words = {"hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "head_dim"}
     plain = {name: entry["config"][name] for name in words}
     plain |= {"model_type": "llama", "num_hidden_layers": 1, "num_key_value_heads": 2}
-    folder = written(tmp_path / "it", entry)
+    folder = write_checkpoint(tmp_path / "it", entry)
     (folder / "config.json").write_text(json.dumps(plain), "utf-8")
     with pytest.raises(UserError, match="'fc.weight': a drafter of .* EAGLE-3 or DFlash under ano"):
         specjax.load(folder)

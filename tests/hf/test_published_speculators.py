@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from drafter_files import ENTRIES, drawn, written
-from published import SINGLE, edited, words
+from drafter_files import ENTRIES, draw_tensors, write_checkpoint
+from published import SINGLE, edit_drafter, words
 from safetensors.numpy import load_file
 
 from specjax.hf.export import export
@@ -44,7 +44,7 @@ def test_a_layer_of_another_class_is_refused() -> None:
         read_layer({"model_type": "gemma4"})
 
 
-def moved(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def move_mask(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A mask that has another id than the first of the drafter's."""
     first, other = tensors["d2t"][0], int(np.flatnonzero(~tensors["t2d"])[-1])
     mask = tensors["t2d"].copy()
@@ -61,14 +61,14 @@ def fewer(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (moved, r"has a 't2d' whose id number 0 is \d+; it must be \d+, that of its drafter"),
+        (move_mask, r"has a 't2d' whose id number 0 is \d+; it must be \d+, that of its drafter"),
         (fewer, "has a 't2d' that selects 39 ids; its drafter has 40"),
     ],
 )
 def test_both_tensors_of_a_reduced_vocabulary_must_agree(change, sentence, tmp_path: Path) -> None:
-    assert load(edited(tmp_path / "same", EAGLE3), jnp.float32).model.config.draft_vocab == 40
+    assert load(edit_drafter(tmp_path / "same", EAGLE3), jnp.float32).model.config.draft_vocab == 40
     with pytest.raises(UserError, match=sentence):
-        load(edited(tmp_path / "it", EAGLE3, change))
+        load(edit_drafter(tmp_path / "it", EAGLE3, change))
 
 
 def block_entry(name: str, **changes: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def without_field(kind: str, name: str) -> DFlashCausalConfig:
     return parse_config("it", config, None, jnp.float32)[1]
 
 
-def proposing(tokens: int) -> dict[str, Any]:
+def write_old_file(tokens: int) -> dict[str, Any]:
     """A file that is older than the field about the anchor's place."""
     proposal = {"proposal_methods": [{"speculative_tokens": tokens}]}
     return {"sample_from_anchor": None, "speculators_config": proposal}
@@ -114,9 +114,9 @@ def test_fields_that_a_file_leaves_out_have_the_layouts_defaults() -> None:
 def test_files_without_the_field_begin_with_a_mask_unless_they_propose_a_whole_block() -> None:
     """Wrongly read, such drafters lose most of their acceptance without an error."""
     assert without_field("dspark", "sample_from_anchor").anchor_first
-    assert not read_blocks("dspark", **proposing(5)).anchor_first
-    assert read_blocks("dspark", **proposing(6)).anchor_first
-    assert not read_blocks("dflash", **proposing(6)).anchor_first
+    assert not read_blocks("dspark", **write_old_file(5)).anchor_first
+    assert read_blocks("dspark", **write_old_file(6)).anchor_first
+    assert not read_blocks("dflash", **write_old_file(6)).anchor_first
     assert not read_blocks("dspark", sample_from_anchor=False).anchor_first
 
 
@@ -171,14 +171,14 @@ LACKING = [
 @pytest.mark.parametrize(("name", "sentence"), LACKING)
 def test_tensors_of_a_reduced_vocabulary_must_be_there(name, sentence, tmp_path: Path) -> None:
     entry = block_entry(BLOCKS["dspark"])
-    tensors = {one: tensor for one, tensor in drawn(entry).items() if one != name}
+    tensors = {one: tensor for one, tensor in draw_tensors(entry).items() if one != name}
     with pytest.raises(UserError, match=sentence):
-        load(written(tmp_path / "it", entry, tensors=tensors))
+        load(write_checkpoint(tmp_path / "it", entry, tensors=tensors))
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_blocks_are_stored_as_they_were_read(kind: str, tmp_path: Path) -> None:
-    source, out = written(tmp_path / "it", block_entry(BLOCKS[kind])), tmp_path / "out"
+    source, out = write_checkpoint(tmp_path / "it", block_entry(BLOCKS[kind])), tmp_path / "out"
     export(source, out, "speculators")
     found, again = load(source), load(out)
     assert again.model == found.model and again.model.config.target_name
@@ -203,7 +203,7 @@ TO_SPECULATORS = [
 def test_a_drafter_of_another_layout_is_written_in_this_one(name: str, tmp_path: Path) -> None:
     """And back, where the target's embedding and output layer stay the target's."""
     source, there, back = (tmp_path / part for part in ("source", "there", "back"))
-    export(written(source, block_entry(name)), there, "speculators", target="acme/target")
+    export(write_checkpoint(source, block_entry(name)), there, "speculators", target="acme/target")
     export(there, back, "dflash")
     found, again = load(source), load(there)
     fields = ("anchor_first", "is_causal", "windows", "features", "correction", "convolution")
@@ -224,4 +224,4 @@ NOT_WRITTEN = [
 @pytest.mark.parametrize(("name", "layout", "sentence"), NOT_WRITTEN)
 def test_what_a_layout_cannot_say_is_refused(name, layout, sentence, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=sentence):
-        export(written(tmp_path / "it", block_entry(name)), tmp_path / "out", layout)
+        export(write_checkpoint(tmp_path / "it", block_entry(name)), tmp_path / "out", layout)

@@ -59,13 +59,13 @@ def hub_ids(value: object) -> set[str]:
     return {whole[1]} if whole and value.split("/")[0] in OWNERS else set()
 
 
-def named() -> set[str]:
+def get_name() -> set[str]:
     places = [f"{file}{words}" for file in CONFIGS for words in WORDS.get(file.stem, ("",))]
     return set().union(*(hub_ids(read_config(place)) for place in places))
 
 
 def test_every_repository_of_a_config_is_in_the_table_and_no_other() -> None:
-    assert named() == rows().keys()
+    assert get_name() == rows().keys()
 
 
 def test_owners_are_all_those_of_quoted_names() -> None:

@@ -44,7 +44,7 @@ class Loaded:
     own_tokenizer: Any = None
 
 
-def loaded(tokenizer: Any, start_token: int | None = None, padding: int = 0) -> Loaded:
+def load_with_tokenizer(tokenizer: Any, start_token: int | None = None, padding: int = 0) -> Loaded:
     """A model of this tokenizer, with a wider vocabulary."""
     width, end = len(tokenizer) + padding, tokenizer.eos_token_id
     return Loaded(
@@ -86,10 +86,10 @@ def test_every_kind_of_tokenizer_spells_the_same_text():
 
 
 def of(drafter: PreTrainedTokenizerFast, target: PreTrainedTokenizerFast, **given: Any):
-    return shared_tokens(loaded(drafter), loaded(target, **given))
+    return shared_tokens(load_with_tokenizer(drafter), load_with_tokenizer(target, **given))
 
 
-def shown(match: Any) -> list[int]:
+def list_ids(match: Any) -> list[int]:
     """The drafter's ids, -1 where it has none."""
     return np.where(match.places < match.width, match.places, -1).tolist()
 
@@ -97,15 +97,15 @@ def shown(match: Any) -> list[int]:
 def test_tokens_of_one_text_meet_whatever_their_marks():
     match = of(LETTERS, META)
     #                      pad end unk the cat space é  line A
-    assert shown(match) == [-1, 0, -1, 2, 1, 4, 5, 3, -1]
+    assert list_ids(match) == [-1, 0, -1, 2, 1, 4, 5, 3, -1]
     assert (match.shared, match.tokens) == (6, 9)
     assert match.places.dtype == np.int32 and match.width == len(LETTERS)
 
 
 def test_a_text_that_is_spelled_twice_is_one_token_and_not_the_single_byte():
-    assert shown(of(LETTERS, FALLBACK)) == [-1, -1, 0, 3, 7, -1, 2, 6, 1]
-    assert shown(of(FALLBACK, LETTERS))[6] == 7
-    assert shown(of(FALLBACK, FALLBACK)) == list(range(9))
+    assert list_ids(of(LETTERS, FALLBACK)) == [-1, -1, 0, 3, 7, -1, 2, 6, 1]
+    assert list_ids(of(FALLBACK, LETTERS))[6] == 7
+    assert list_ids(of(FALLBACK, FALLBACK)) == list(range(9))
 
 
 def test_the_end_of_a_text_is_one_whatever_it_is_called():
@@ -113,14 +113,14 @@ def test_the_end_of_a_text_is_one_whatever_it_is_called():
     assert match.places[0] == 1
     # Its name as plain text is another token.
     plain = tokenizer(["<|end|>", "</s>", "cat"], decoders.ByteLevel(), eos_token="<|end|>")
-    assert shown(of(plain, META))[1] == 0 and shown(of(META, plain)) == [1, -1, 4]
+    assert list_ids(of(plain, META))[1] == 0 and list_ids(of(META, plain)) == [1, -1, 4]
 
 
 def test_a_role_goes_before_a_name():
     """Both have <a> and <b>, of which each ends its texts with another."""
     one = tokenizer(["<a>", "<b>", "cat"], decoders.ByteLevel(), eos_token="<a>", pad_token="<b>")
     two = tokenizer(["<a>", "<b>", "cat"], decoders.ByteLevel(), eos_token="<b>", pad_token="<a>")
-    assert shown(of(one, two)) == [1, 0, 2]
+    assert list_ids(of(one, two)) == [1, 0, 2]
 
 
 def test_a_lacking_token_is_fed_as_the_longest_token_that_ends_it():
@@ -131,20 +131,23 @@ def test_a_lacking_token_is_fed_as_the_longest_token_that_ends_it():
 
 
 def test_padding_ids_and_the_start_token_are_fed_as_such():
-    match = shared_tokens(loaded(META, start_token=0), loaded(FALLBACK, start_token=1, padding=2))
+    match = shared_tokens(
+        load_with_tokenizer(META, start_token=0),
+        load_with_tokenizer(FALLBACK, start_token=1, padding=2),
+    )
     assert match.fed[1] == 0 and match.fed[-1] == 2  # the unknown token
-    assert shown(match)[-2:] == [-1, -1]
+    assert list_ids(match)[-2:] == [-1, -1]
 
 
 def test_the_use_of_shared_tokens_is_counted_in_texts():
-    drafter = in_vocabulary_of(loaded(META), loaded(LETTERS))
+    drafter = in_vocabulary_of(load_with_tokenizer(META), load_with_tokenizer(LETTERS))
     assert of(LETTERS, META).share == 6 / 9
     assert share_in(drafter, [[3, 4], [8, 1]]) == 0.75 and share_in(drafter, []) == 0.0
 
 
 def test_too_few_shared_tokens_are_refused():
     stranger = tokenizer(["<x>", *map(str, range(29))], decoders.ByteLevel(), eos_token="<x>")
-    drafter, target = loaded(META), loaded(stranger)
+    drafter, target = load_with_tokenizer(META), load_with_tokenizer(stranger)
     with pytest.raises(
         UserError, match=r"'small' has another tokenizer .* 1 of 30 tokens \(3.3%\)"
     ):
@@ -156,15 +159,15 @@ def test_too_few_shared_tokens_are_refused():
 
 
 def test_the_share_is_said(capsys):
-    in_vocabulary_of(loaded(META), loaded(LETTERS), name="small")
+    in_vocabulary_of(load_with_tokenizer(META), load_with_tokenizer(LETTERS), name="small")
     words = (
         "drafter 'small' has another vocabulary: 6 of 9 tokens (66.7%) of the target are shared\n"
     )
     assert capsys.readouterr().out == words
-    in_vocabulary_of(loaded(META), loaded(META))
+    in_vocabulary_of(load_with_tokenizer(META), load_with_tokenizer(META))
     assert not capsys.readouterr().out
 
 
 def test_a_tokenizer_whose_pieces_cannot_be_compared_is_refused():
     with pytest.raises(UserError, match="that of the drafter is not a fast one"):
-        in_vocabulary_of(loaded(META), loaded(ByT5Tokenizer()))
+        in_vocabulary_of(load_with_tokenizer(META), load_with_tokenizer(ByT5Tokenizer()))

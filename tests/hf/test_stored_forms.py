@@ -27,7 +27,7 @@ EMBEDDINGS = {
 }  # fmt: skip
 
 
-def copied(name: str, tmp_path: Path) -> Path:
+def copy_golden(name: str, tmp_path: Path) -> Path:
     folder = tmp_path / name
     folder.mkdir()
     for file in ("config.json", SINGLE):
@@ -68,14 +68,14 @@ def test_t5_that_stores_its_embedding_under_a_stacks_name_loads(
     golden: str, name: str, tmp_path: Path
 ) -> None:
     """MADLAD-400 has the decoder's name and an output layer of its own."""
-    folder = copied(golden, tmp_path)
+    folder = copy_golden(golden, tmp_path)
     edit(folder, lambda t: t.update({name: t.pop(SHARED)}))
     same(load(folder), load(GOLDEN / golden))
 
 
 @pytest.mark.parametrize("golden", EMBEDDINGS)
 def test_a_tied_model_stored_as_output_layer_loads(golden: str, tmp_path: Path) -> None:
-    tied, stored = copied(golden, tmp_path), EMBEDDINGS[golden]
+    tied, stored = copy_golden(golden, tmp_path), EMBEDDINGS[golden]
     configure(tied, tie_word_embeddings=True)
     edit(tied, lambda t: t.pop(HEAD, None))
     expected = load(tied)
@@ -86,14 +86,14 @@ def test_a_tied_model_stored_as_output_layer_loads(golden: str, tmp_path: Path) 
 
 
 def test_an_untied_model_without_embedding_is_named(tmp_path: Path) -> None:
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     edit(folder, lambda t: t.pop("model.embed_tokens.weight"))
     assert "lacks the tensor 'model.embed_tokens.weight'" in complaint(folder)
 
 
 @pytest.mark.parametrize("copy", [ENCODER, DECODER])
 def test_equal_copies_of_the_embedding_are_one(copy: str, tmp_path: Path) -> None:
-    folder = copied("t5_v1_1", tmp_path)
+    folder = copy_golden("t5_v1_1", tmp_path)
     edit(folder, lambda t: t.update({copy: t[SHARED]}))
     same(load(folder), load(GOLDEN / "t5_v1_1"))
 
@@ -102,7 +102,7 @@ def test_equal_copies_of_the_embedding_are_one(copy: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("where", ["value", "shape"])
 def test_a_differing_copy_of_the_embedding_is_named(copy: str, where: str, tmp_path: Path) -> None:
     """Hugging Face computes with it, in one stack and not in the other."""
-    folder = copied("t5_v1_1", tmp_path)
+    folder = copy_golden("t5_v1_1", tmp_path)
 
     def differ(tensors: dict[str, np.ndarray]) -> None:
         tensors[copy] = tensors[SHARED].copy()
@@ -117,7 +117,7 @@ def test_a_differing_copy_of_the_embedding_is_named(copy: str, where: str, tmp_p
 
 
 def test_copies_are_compared_without_a_shared_one(tmp_path: Path) -> None:
-    folder = copied("t5_v1_1", tmp_path)
+    folder = copy_golden("t5_v1_1", tmp_path)
     edit(folder, lambda t: t.update({ENCODER: t[SHARED], DECODER: t.pop(SHARED) + 1}))
     assert DECODER in complaint(folder)
 
@@ -126,7 +126,7 @@ def test_copies_are_compared_without_a_shared_one(tmp_path: Path) -> None:
 
 
 def test_a_stale_index_beside_a_single_file_is_passed_over(tmp_path: Path) -> None:
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     gone = {"model.norm.weight": "model-00001-of-00002.safetensors"}
     (folder / INDEX).write_text(json.dumps({"weight_map": gone}), "utf-8")
     same(load(folder), load(GOLDEN / "llama"))
@@ -134,7 +134,7 @@ def test_a_stale_index_beside_a_single_file_is_passed_over(tmp_path: Path) -> No
 
 def test_a_stale_single_file_beside_an_index_is_what_counts(tmp_path: Path) -> None:
     """As in Hugging Face, although the shards may be newer."""
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     newer = {name: value + 1 for name, value in load_file(folder / SINGLE).items()}
     save_file(newer, folder / "model-00001-of-00001.safetensors")
     index = {"weight_map": dict.fromkeys(newer, "model-00001-of-00001.safetensors")}
@@ -144,7 +144,7 @@ def test_a_stale_single_file_beside_an_index_is_what_counts(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("file", [7, None, ["a"], "", "a\0b"])
 def test_an_index_whose_files_are_no_names_is_named(file: Any, tmp_path: Path) -> None:
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     (folder / SINGLE).unlink()
     (folder / INDEX).write_text(json.dumps({"weight_map": {"model.norm.weight": file}}), "utf-8")
     sentence = complaint(folder)
@@ -155,7 +155,7 @@ def test_an_index_whose_files_are_no_names_is_named(file: Any, tmp_path: Path) -
     "content", [b"\xff\xfe\x00", b"[" * 100_000, b'{"weight_map": ' + b"9" * 5000 + b"}", b"{}"]
 )
 def test_an_index_that_is_no_json_object_of_files_is_named(content: bytes, tmp_path: Path) -> None:
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     (folder / SINGLE).unlink()
     (folder / INDEX).write_bytes(content)
     assert INDEX in complaint(folder)
@@ -163,7 +163,7 @@ def test_an_index_that_is_no_json_object_of_files_is_named(content: bytes, tmp_p
 
 @pytest.mark.parametrize("name", [SINGLE, "config.json"])
 def test_a_folder_in_place_of_a_file_is_named(name: str, tmp_path: Path) -> None:
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     (folder / name).unlink()
     (folder / name).mkdir()
     assert str(folder / name) in complaint(folder)
@@ -172,7 +172,7 @@ def test_a_folder_in_place_of_a_file_is_named(name: str, tmp_path: Path) -> None
 def test_weights_of_pytorch_alone_are_refused_with_the_command_that_converts_them(
     tmp_path: Path,
 ) -> None:
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     (folder / SINGLE).rename(folder / "pytorch_model.bin")
     sentence = complaint(folder)
     assert "pytorch_model.bin" in sentence
@@ -182,7 +182,7 @@ def test_weights_of_pytorch_alone_are_refused_with_the_command_that_converts_the
 def test_a_repository_without_safetensors_is_refused_with_the_command_for_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     (folder / SINGLE).unlink()
     monkeypatch.setattr(hub, "snapshot_download", lambda name, allow_patterns: str(folder))
     command = "python -m specjax.hf.convert google/t5-v1_1-small FOLDER"
@@ -206,19 +206,19 @@ def test_a_repository_without_safetensors_is_refused_with_the_command_for_its_na
 def test_weights_that_are_no_floats_are_named(
     tensor: str, dtype: Any, words: str, tmp_path: Path
 ) -> None:
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     edit(folder, lambda t: t.update({tensor: t[tensor].astype(dtype)}))
     sentence = complaint(folder)
     assert repr(tensor) in sentence and words in sentence and "BF16" in sentence
 
 
 def test_double_precision_is_read(tmp_path: Path) -> None:
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     edit(folder, lambda t: t.update({n: v.astype(np.float64) for n, v in t.items()}))
     same(load(folder), load(GOLDEN / "llama"))
 
 
 def test_a_quantized_checkpoint_is_named(tmp_path: Path) -> None:
-    folder = copied("llama", tmp_path)
+    folder = copy_golden("llama", tmp_path)
     configure(folder, quantization_config={"quant_method": "fp8"})
     assert "quantization_config" in complaint(folder)

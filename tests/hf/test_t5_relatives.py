@@ -92,7 +92,7 @@ def test_a_published_configuration_is_read_as_planned(name: str) -> None:
     )
 
 
-def published(name: str, folder: Path) -> tuple[Any, dict[str, Any]]:
+def write_published(name: str, folder: Path) -> tuple[Any, dict[str, Any]]:
     """The shape and parameters of a tiny checkpoint that is written as its repository is."""
     words = PUBLISHED[name] | SMALL | {"num_decoder_layers": 3}
     (folder / "config.json").write_text(json.dumps(words), "utf-8")
@@ -110,7 +110,7 @@ def published(name: str, folder: Path) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_checkpoint_in_a_published_layout_loads(name: str, tmp_path: Path) -> None:
-    config, params = published(name, tmp_path)
+    config, params = write_published(name, tmp_path)
     loaded = load(tmp_path)
     assert loaded.model.config == config
     jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
@@ -137,7 +137,7 @@ def test_what_transformers_says_of_umt5_is_read_as_it_means_it(tied: bool | None
 
 def test_byt5_reads_and_writes_bytes(tmp_path: Path) -> None:
     """Its repository has a description of its tokenizer, and no vocabulary."""
-    config, _ = published("google/byt5-small", tmp_path)
+    config, _ = write_published("google/byt5-small", tmp_path)
     described = {
         "tokenizer_class": "ByT5Tokenizer",
         "eos_token": {"content": "</s>", "single_word": False, "lstrip": False, "rstrip": False,

@@ -33,7 +33,7 @@ SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
 
-def trained(texts: list[str], size: int) -> bytes:
+def train_tokenizer(texts: list[str], size: int) -> bytes:
     written = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(texts), model_writer=written, vocab_size=size, num_threads=1,
@@ -42,7 +42,7 @@ def trained(texts: list[str], size: int) -> bytes:
     return written.getvalue()
 
 
-def numbered(pieces: bytes) -> dict[str, int]:
+def number_tokens(pieces: bytes) -> dict[str, int]:
     model = SentencePieceProcessor(model_proto=pieces)
     words = [model.IdToPiece(number) for number in range(3, model.GetPieceSize())]
     return {piece: number for number, piece in enumerate([*SPECIAL, *words])}
@@ -55,9 +55,9 @@ def folder(tmp_path_factory: Any) -> Path:
     shutil.copytree(GOLDEN, where)
     names = {"source": "vocab.json", "target": "target_vocab.json"}
     for side, size in (("source", 18), ("target", 24)):
-        pieces = trained(WORDS[side], size)
+        pieces = train_tokenizer(WORDS[side], size)
         (where / f"{side}.spm").write_bytes(pieces)
-        (where / names[side]).write_text(json.dumps(numbered(pieces)), "utf-8")
+        (where / names[side]).write_text(json.dumps(number_tokens(pieces)), "utf-8")
     described = {"separate_vocabs": True, "source_lang": "eng", "target_lang": "deu"}
     (where / "tokenizer_config.json").write_text(json.dumps(described), "utf-8")
     return where

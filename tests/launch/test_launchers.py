@@ -25,7 +25,7 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster.made(tmp_path)
 
 
-def printed(name: str, *arguments: str) -> list[list[str]]:
+def parse_commands(name: str, *arguments: str) -> list[list[str]]:
     """The commands of a dry run, as a shell reads them."""
     done = launch(name, *arguments, "--dry-run", *JOB)
     assert done.returncode == 0, done.stderr
@@ -85,20 +85,20 @@ def test_a_dry_run_calls_nothing(name: str, cluster: Cluster) -> None:
 
 
 def test_local_processes_know_each_other_and_their_devices() -> None:
-    first, second = printed("local", "--processes=2", "--devices=4", "--port=1234")
+    first, second = parse_commands("local", "--processes=2", "--devices=4", "--port=1234")
     assert first[-3:] == [str(ROOT / "launch/process.sh"), *JOB[1:]]
     for index, command in enumerate((first, second)):
         assert command[0] == "env"
         assert {"JAX_COORDINATOR_ADDRESS=127.0.0.1:1234", "JAX_NUM_PROCESSES=2"} < set(command)
         assert f"JAX_PROCESS_ID={index}" in command
         assert any("device_count=4" in word for word in command)
-    on_gpus = printed("local", "--processes=2", "--devices=2", "--platform=gpu")
+    on_gpus = parse_commands("local", "--processes=2", "--devices=2", "--platform=gpu")
     assert "JAX_LOCAL_DEVICE_IDS=2,3" in on_gpus[1]
     assert not any("platform_device_count" in word for word in on_gpus[1])
 
 
 def test_a_tpu_slice_is_created_and_readied_before_the_job_starts() -> None:
-    commands = printed("tpu_vm", *TPU_VM, "--spot", "--project=mine")
+    commands = parse_commands("tpu_vm", *TPU_VM, "--spot", "--project=mine")
     gcloud = [command for command in commands if command[0] == "gcloud"]
     assert [command[4] for command in gcloud] == ["describe", "create", "scp", "ssh", "ssh"]
     assert all({"run", "--zone=z", "--project=mine"} <= {*c, *c[6].split(":")} for c in gcloud)

@@ -44,7 +44,7 @@ def run(folder: Path, ends: dict[int, str], *options: str) -> subprocess.Complet
     return done
 
 
-def started(folder: Path) -> list[list[str]]:
+def start_processes(folder: Path) -> list[list[str]]:
     lines = (folder / "started").read_text("utf-8").splitlines()
     return [line.split(maxsplit=2) for line in lines]
 
@@ -52,7 +52,7 @@ def started(folder: Path) -> list[list[str]]:
 def test_processes_that_end_well_end_well(tmp_path: Path) -> None:
     done = run(tmp_path, {})
     assert (done.returncode, done.stderr) == (0, "")
-    found = sorted((index, flags) for index, _, flags in started(tmp_path))
+    found = sorted((index, flags) for index, _, flags in start_processes(tmp_path))
     flags = "-m specjax.main --distributed --config=a b"
     assert found == [("0", flags), ("1", flags)]
 
@@ -68,7 +68,7 @@ def test_a_process_that_dies_ends_the_others_with_a_sentence(tmp_path: Path, die
         " on from its last checkpoint"
     )
     assert second.startswith("launch/local.sh: the job ended with exit code 3")
-    for _, process, _ in started(tmp_path):
+    for _, process, _ in start_processes(tmp_path):
         with pytest.raises(ProcessLookupError):
             os.kill(int(process), 0)
 
@@ -83,10 +83,10 @@ def test_a_process_that_lost_the_others_says_so(tmp_path: Path) -> None:
 def test_a_job_is_started_again_as_often_as_was_asked(tmp_path: Path) -> None:
     done = run(tmp_path, {0: "KILL forever 0", 1: "forever 1 0"}, "--retries=2")
     assert done.returncode == 0 and "(2 of 2)" in done.stderr
-    assert [index for index, *_ in started(tmp_path)].count("1") == 3
+    assert [index for index, *_ in start_processes(tmp_path)].count("1") == 3
 
 
 def test_a_mistake_is_not_tried_again(tmp_path: Path) -> None:
     done = run(tmp_path, {0: "2", 1: "forever"}, "--retries=5")
     assert (done.returncode, done.stderr) == (2, "")
-    assert len(started(tmp_path)) == 2
+    assert len(start_processes(tmp_path)) == 2

@@ -84,7 +84,7 @@ PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3], [2, 4], [3, 5], [
 LIMIT = 12
 
 
-def decoded(made: Strategy, model: PrefixModel, stops: Stops | None, seed: int = 0):
+def decode(made: Strategy, model: PrefixModel, stops: Stops | None, seed: int = 0):
     decoder = made.decoder((("target", model), ("drafter", model)), LIMIT)
     params = {name: PARAMS[name] for name in decoder.inputs}
     options = made.options().replace(stops=stops)
@@ -96,13 +96,13 @@ def test_a_text_ends_with_the_token_that_completes_a_string(encoder) -> None:
     model = MODEL if encoder else dataclasses.replace(MODEL, start_token=None)
     strings = ("abab", "b b", "aa", "é")
     drafted = strategy(drafter="neural", length=3, temperature=1.0)
-    whole = decoded(drafted, model, None)
+    whole = decode(drafted, model, None)
     heads = [[0]] * len(PROMPTS) if encoder else PROMPTS
     cut = [
         row[: ends([*head, *row], strings, len(head)) - len(head)]
         for head, row in zip(heads, whole, strict=True)
     ]
-    assert decoded(drafted, model, stops_of(strings)) == cut
+    assert decode(drafted, model, stops_of(strings)) == cut
     assert cut != whole and any(len(row) == LIMIT for row in whole)
 
 

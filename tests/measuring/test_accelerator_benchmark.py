@@ -38,7 +38,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         jax.config.update(name, value)
 
 
-def parsed(folder: Path, *more: str) -> accelerator.argparse.Namespace:
+def parse_table(folder: Path, *more: str) -> accelerator.argparse.Namespace:
     return accelerator.parse([f"--out={folder}", *FLAGS, *more])
 
 
@@ -48,7 +48,7 @@ def test_errors_are_as_many_as_asked_for_and_the_output_layer_is_only_reordered(
     wrong = after != (np.arange(250) + 1) % 250
     assert [wrong[:100].sum(), wrong[100:200].sum(), wrong[200:].sum()] == [38, 38, 19]
     assert (planted.successors(250, 0.62, seed=4) != after).any()
-    assert (after[planted.preceding(after)] == np.arange(250)).all()
+    assert (after[planted.find_predecessors(after)] == np.arange(250)).all()
 
 
 @pytest.mark.slow
@@ -57,10 +57,10 @@ def test_a_part_is_measured_once_at_the_acceptance_that_is_set(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     part = accelerator.Part("default", name, 0)
-    accelerator.work(parsed(tmp_path, "--until=1"), part)
+    accelerator.work(parse_table(tmp_path, "--until=1"), part)
     assert not list(Results(tmp_path).rows), "the time was over"
 
-    accelerator.work(parsed(tmp_path), part)
+    accelerator.work(parse_table(tmp_path), part)
     rows = list(Results(tmp_path).rows)
     assert {row["kind"] for row in rows} == {DECODE, DRAFT, VERIFY}
     decoded = [row for row in rows if row["kind"] == DECODE]
@@ -71,8 +71,8 @@ def test_a_part_is_measured_once_at_the_acceptance_that_is_set(
     assert all(len(row[side]) == 2 for row in rows for side in ("base_ms", "other_ms"))
 
     monkeypatch.setattr(accelerator, "loader", None)  # whatever measured again would call it
-    accelerator.work(parsed(tmp_path), part)
-    assert accelerator.missing(parsed(tmp_path, "--batches=2"), part, Results(tmp_path))
+    accelerator.work(parse_table(tmp_path), part)
+    assert accelerator.list_missing(parse_table(tmp_path, "--batches=2"), part, Results(tmp_path))
     capsys.readouterr()
     assert accelerator.main([f"--out={tmp_path}", "--report"]) == 0
     shown = capsys.readouterr().out

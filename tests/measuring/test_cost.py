@@ -24,7 +24,7 @@ from specjax.measuring.cost import (
     TRIALS,
     Costs,
     call_times,
-    doubling,
+    choose_widths,
     draft_calls,
     needed_calls,
     standardized_walltime_improvement,
@@ -226,7 +226,7 @@ def test_widths_between_measured_ones_cost_in_proportion():
 def test_sparse_costs_time_widths_that_double_and_the_widest():
     drafters = [Neural(length) for length in range(1, 11)]
     widths = range(11)
-    kept = doubling(needed_calls(map(Strategy, drafters), "target", widths))
+    kept = choose_widths(needed_calls(map(Strategy, drafters), "target", widths))
     assert [call.tokens for call in kept if call.model == "target"] == [1, 2, 4, 8, 11]
     sparse = measure(drafters, widths, sparse=True)
     whole = measure(drafters, widths)

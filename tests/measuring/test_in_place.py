@@ -60,14 +60,14 @@ def samples(length: int, rounds: int = 10) -> list[Sample]:
     return [Sample(slow * clock(one, done, length), done) for slow in SLOWER]
 
 
-def priced_round(length: int) -> RoundPrice:
+def price_round(length: int) -> RoundPrice:
     given = samples(length), samples(0, 24)
     return round_price(*given, COSTS, make_strategy(length), "target")
 
 
 @pytest.mark.parametrize("length", [0, 1, 4, 8])
 def test_a_round_costs_what_it_took_whatever_the_machine_did_meanwhile(length):
-    found, one = priced_round(length), make_strategy(length)
+    found, one = price_round(length), make_strategy(length)
     assert found.round_ms == pytest.approx(clock(one, work(length), length) / 10)
     assert found.calls_ms == pytest.approx(calls_ms(COSTS, work(length), one, "target") / 10)
     more = ROUND + length * TOKEN if length else STEP
@@ -78,7 +78,7 @@ def test_passes_that_a_machine_disturbed_do_not_count():
     hit = samples(4)
     hit[1] = dataclasses.replace(hit[1], milliseconds=10 * hit[1].milliseconds)
     found = round_price(hit, samples(0), COSTS, make_strategy(4), "target")
-    assert found.round_ms == pytest.approx(priced_round(4).round_ms)
+    assert found.round_ms == pytest.approx(price_round(4).round_ms)
 
 
 def test_passes_without_rounds_do_not_count():
@@ -91,7 +91,7 @@ def test_passes_without_rounds_do_not_count():
 
 
 def test_what_a_round_and_a_drafted_token_add_is_recovered_from_lengths():
-    found = draft_price({n: priced_round(n).beyond_calls_ms for n in (1, 4, 8)})
+    found = draft_price({n: price_round(n).beyond_calls_ms for n in (1, 4, 8)})
     assert (found.round_, found.token) == pytest.approx((ROUND, TOKEN))
     # So a length that never ran is priced too.
     one, done = make_strategy(6), work(6)
@@ -122,7 +122,7 @@ def statistics(done: Work) -> Statistics:
 
 
 def prediction(one: Strategy, done: Work, price: RoundPrice | None, measured: float):
-    base = PricedStrategy(COSTS, decoder(make_strategy(0)), work(0, 24), priced_round(0))
+    base = PricedStrategy(COSTS, decoder(make_strategy(0)), work(0, 24), price_round(0))
     own = PricedStrategy(COSTS, decoder(one), done, price)
     return predict_speedups(statistics(done), own, base, measured)
 
@@ -132,7 +132,7 @@ def test_rounds_priced_in_place_predict_what_the_clock_gives(length):
     """Where calls alone are far off: the loop's own work weighs most in short drafts."""
     one, done = make_strategy(length), work(length, rounds=40, tokens=100)
     measured = (2.0 + STEP) / (clock(one, done, length) / 100)
-    found = prediction(one, done, priced_round(length), measured)
+    found = prediction(one, done, price_round(length), measured)
     assert found["priced"] == IN_PLACE
     assert found["with_v"] == pytest.approx(measured)
     assert abs(found["error_percent"]) < 1e-6
@@ -160,7 +160,7 @@ def test_a_tree_is_priced_in_place_as_chains_are():
 
 
 def test_time_beyond_the_calls_timed_alone_is_the_rest():
-    own = PricedStrategy(COSTS, decoder(make_strategy(4)), work(4), priced_round(4))
+    own = PricedStrategy(COSTS, decoder(make_strategy(4)), work(4), price_round(4))
     found = time_spent(own, total=0.1, fixed=0.01)
     assert found["target"] == pytest.approx(10 * 3.0 / 1e3)
     assert found["drafter"] == pytest.approx((10 * 0.3 + 30 * 0.2) / 1e3)

@@ -23,11 +23,11 @@ def test_one_prefill_serves_all_loops_of_a_model(monkeypatch: pytest.MonkeyPatch
     """And no loop has the encoder in its program."""
     prefill, filled = stopwatch._prefill, []
 
-    def counted(model: Any, *args: Any, **more: Any) -> Any:
+    def count_calls(model: Any, *args: Any, **more: Any) -> Any:
         filled.append(model)
         return prefill(model, *args, **more)
 
-    monkeypatch.setattr(stopwatch, "_prefill", counted)
+    monkeypatch.setattr(stopwatch, "_prefill", count_calls)
     watch = Stopwatch({"t5": MODELS["t5"]}, {"t5": PARAMS["t5"]}, prompt=4, capacity=16)
     timing = watch.timing([(Call("t5", 1, 1),), (Call("t5", 2, 1), Call("t5", 1, 1))])
     assert filled == [MODELS["t5"]]

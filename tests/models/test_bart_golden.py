@@ -54,7 +54,7 @@ def make_prompts(golden: Golden) -> list[list[int]]:
 
 
 def test_teacher_forced_logits_equal_pytorch(golden: Golden) -> None:
-    same(teacher_forced(golden, golden.padded(3)), golden.logits)
+    same(teacher_forced(golden, golden.pad_source(3)), golden.logits)
 
 
 @pytest.mark.parametrize("golden", some("m2m_100"), indirect=True)
@@ -101,7 +101,7 @@ def test_prompts_may_be_longer_than_texts() -> None:
         generator([[7] * 61])
 
 
-def changed(tmp_path: Path, name: str, **tensors: np.ndarray | None) -> Path:
+def copy_with(tmp_path: Path, name: str, **tensors: np.ndarray | None) -> Path:
     """A copy of a golden checkpoint with tensors replaced, added, or taken out (None)."""
     folder = tmp_path / name
     shutil.copytree(GOLDEN / name, folder)
@@ -113,26 +113,26 @@ def changed(tmp_path: Path, name: str, **tensors: np.ndarray | None) -> Path:
 
 def test_a_copy_of_the_embedding_as_output_layer_is_not_held_twice(tmp_path: Path) -> None:
     table = load_file(GOLDEN / "m2m_100" / TENSORS)[SHARED]
-    copied = load(changed(tmp_path, "m2m_100", **{HEAD: table}))
+    copied = load(copy_with(tmp_path, "m2m_100", **{HEAD: table}))
     assert copied.model == load(GOLDEN / "m2m_100").model and copied.model.config.tied
 
 
 def test_an_output_layer_that_differs_counts(tmp_path: Path) -> None:
     table = load_file(GOLDEN / "m2m_100" / TENSORS)[SHARED]
-    own = load(changed(tmp_path, "m2m_100", **{HEAD: 2.0 * table}))
+    own = load(copy_with(tmp_path, "m2m_100", **{HEAD: 2.0 * table}))
     assert not own.model.config.tied
     np.testing.assert_array_equal(own.params["head"]["kernel"], 2.0 * table.T)
 
 
 def test_an_encoder_with_another_embedding_is_refused(tmp_path: Path) -> None:
     table = load_file(GOLDEN / "bart" / TENSORS)[SHARED]
-    folder = changed(tmp_path, "bart", **{"model.encoder.embed_tokens.weight": 2.0 * table})
+    folder = copy_with(tmp_path, "bart", **{"model.encoder.embed_tokens.weight": 2.0 * table})
     with pytest.raises(UserError, match="encoder.embed_tokens.weight' that differs"):
         load(folder)
 
 
 def test_a_checkpoint_without_a_bias_of_the_logits_has_none(tmp_path: Path) -> None:
-    loaded = load(changed(tmp_path, "bart", **{BIAS: None}))
+    loaded = load(copy_with(tmp_path, "bart", **{BIAS: None}))
     assert not loaded.model.config.logits_bias and "logits_bias" not in loaded.params
 
 
@@ -173,13 +173,13 @@ def test_positions_of_pegasus_may_be_stored_or_not(tmp_path: Path) -> None:
     """They are sinusoids, which transformers writes and reads."""
     golden, names = read_golden("pegasus"), [f"model.{s}.embed_positions.weight" for s in STACKS]
     assert golden.model.config.sinusoids is None
-    bare = load(changed(tmp_path, "pegasus", **dict.fromkeys(names)))
+    bare = load(copy_with(tmp_path, "pegasus", **dict.fromkeys(names)))
     assert bare.model.config.sinusoids == Sinusoids(18)
     made = dataclasses.replace(golden, model=bare.model, params=bare.params)
     same(teacher_forced(made, golden.source), golden.logits)
     shutil.rmtree(tmp_path / "pegasus")
     with pytest.raises(UserError, match="decoder.embed_positions.weight' is missing"):
-        load(changed(tmp_path, "pegasus", **{names[1]: None}))
+        load(copy_with(tmp_path, "pegasus", **{names[1]: None}))
 
 
 def test_prompts_of_a_vocabulary_of_their_own_are_read_in_it() -> None:

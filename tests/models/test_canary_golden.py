@@ -33,13 +33,13 @@ AUDIO = np.split(EXPECTED["heard"], np.cumsum(EXPECTED["samples"])[:-1])
 EOS = 3
 
 
-def ended(name: str) -> list[list[int]]:
+def cut_at_end(name: str) -> list[list[int]]:
     """Texts up to and with their EOS."""
     rows = EXPECTED[name].tolist()
     return [row[: row.index(EOS) + 1] if EOS in row else row for row in rows]
 
 
-TEXTS = ended("texts")
+TEXTS = cut_at_end("texts")
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_texts_and_translations_are_those_of_generate(target):
     assert generator(target)(AUDIO).tokens == TEXTS
     other = load(FOLDER, source_language="german", target_language="fr")
     assert other.model.info.prefix == tuple(EXPECTED["german"])
-    assert generator(other)(AUDIO).tokens == ended("translations")
+    assert generator(other)(AUDIO).tokens == cut_at_end("translations")
 
 
 @pytest.mark.slow

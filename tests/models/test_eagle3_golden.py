@@ -17,7 +17,7 @@ TOLERANCE = 1e-4  # logits have a deviation of 1.5; float32 in another order of 
 LAYOUTS = pytest.mark.parametrize("layout", ["eagle3", "eagle3_speculators"])
 
 
-def expected(layout: str) -> dict[str, np.ndarray]:
+def read_expected(layout: str) -> dict[str, np.ndarray]:
     return load_file(GOLDEN / layout / "expected.safetensors")
 
 
@@ -29,7 +29,7 @@ def same(found: np.ndarray, wanted: np.ndarray) -> None:
     ("layout", "tree"), [("eagle3", False), ("eagle3", True), ("eagle3_speculators", False)]
 )
 def test_logits_of_the_text_and_of_chained_steps_equal_pytorch(layout: str, tree: bool) -> None:
-    checkpoint, wanted = load(GOLDEN / layout), expected(layout)
+    checkpoint, wanted = load(GOLDEN / layout), read_expected(layout)
     given = (wanted[name] for name in ("tokens", "features", "drafted"))
     first, later = logits(checkpoint.model, checkpoint.params, *given, part=5, tree=tree)
     same(first, wanted["first"])
@@ -39,7 +39,7 @@ def test_logits_of_the_text_and_of_chained_steps_equal_pytorch(layout: str, tree
 @LAYOUTS
 def test_training_unrolls_what_pytorch_computes(layout: str) -> None:
     """Step k behind the last token but k is the k-th of the steps that feed the same tokens."""
-    checkpoint, wanted = load(GOLDEN / layout), expected(layout)
+    checkpoint, wanted = load(GOLDEN / layout), read_expected(layout)
     text = np.concatenate([wanted["tokens"], wanted["drafted"]], axis=1)
     steps = wanted["drafted"].shape[1]
     # Of drafted tokens the target's states are not read: any will do.

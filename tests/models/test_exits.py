@@ -19,7 +19,7 @@ CAPACITY, EXIT = 14, 1
 
 
 @functools.cache
-def started(kind: str):
+def start_rows(kind: str):
     """A cache whose rows hold two, one and no tokens beyond what `start` leaves."""
     model = MODELS[kind]
     begin = jax.jit(functools.partial(model.start, capacity=CAPACITY))
@@ -42,7 +42,7 @@ def own(cache, layer: int) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rest_on_the_states_of_an_exit_equals_the_whole_model(kind):
-    params, cache = PARAMS[kind], started(kind)
+    params, cache = PARAMS[kind], start_rows(kind)
     whole, expected = extend(kind)(params, FED, cache)
     first, between = extend(kind, exit=EXIT)(params, FED, cache)
     between = between.replace(length=cache.length)
@@ -55,7 +55,7 @@ def test_the_rest_on_the_states_of_an_exit_equals_the_whole_model(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_exit_reads_its_state_out_and_leaves_the_layers_above_alone(kind):
-    params, cache = PARAMS[kind], started(kind)
+    params, cache = PARAMS[kind], start_rows(kind)
     output, after = extend(kind, exit=EXIT)(params, FED, cache)
     above = range(EXIT, MODELS[kind].info.depth)
     assert all(np.array_equal(own(after, layer), own(cache, layer)) for layer in above)
@@ -67,7 +67,7 @@ def test_an_exit_reads_its_state_out_and_leaves_the_layers_above_alone(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_skipped_layer_keeps_what_it_would_have_made_of_the_state(kind):
-    params, cache, model = PARAMS[kind], started(kind), MODELS[kind]
+    params, cache, model = PARAMS[kind], start_rows(kind), MODELS[kind]
     state = extend(kind, exit=1)(params, FED, cache)[0].hidden
     kept = jax.jit(functools.partial(model.propagate, layers=(1, 3)))(params, state, cache)
     np.testing.assert_array_equal(kept.length, cache.length)

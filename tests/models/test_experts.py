@@ -49,7 +49,7 @@ def drawn():
     return LAYER.init(jax.random.key(1), x)["params"], x
 
 
-def mixed(params, x: np.ndarray, normalized: bool) -> np.ndarray:
+def mix_experts(params, x: np.ndarray, normalized: bool) -> np.ndarray:
     """Token by token and expert by expert: Mixtral's equation of section 2.1."""
     made = np.zeros_like(x)
     for token, state in enumerate(x):
@@ -69,13 +69,13 @@ def test_a_layer_is_the_weighted_sum_of_the_likeliest_experts(drawn, normalized:
     params, x = drawn
     layer = Experts(dataclasses.replace(MIXTURE, normalized=normalized), "silu")
     found = layer.apply({"params": params}, x)
-    expected = mixed(params, np.asarray(x[0], np.float64), normalized)
+    expected = mix_experts(params, np.asarray(x[0], np.float64), normalized)
     np.testing.assert_allclose(found[0], expected, atol=1e-5)
     few = layer.apply({"params": params}, x[:, :1])  # so few picks that matrices are gathered
     np.testing.assert_allclose(few[0], expected[:1], atol=1e-5)
 
 
-def routed(mixture: Mixture, kernel: np.ndarray, correction: np.ndarray, x: np.ndarray):
+def route_tokens(mixture: Mixture, kernel: np.ndarray, correction: np.ndarray, x: np.ndarray):
     """Weights [N, E] of DeepSeek-V3's router, token by token (equations 14 to 16)."""
     made = np.zeros((len(x), mixture.experts))
     for row, state in zip(made, x, strict=True):
@@ -101,7 +101,7 @@ def test_a_correction_and_groups_select_experts_and_leave_their_weights() -> Non
     weights, chosen = Router(mixture).apply({"params": params}, jnp.array(x))
     found = np.zeros((40, 12))
     np.put_along_axis(found, np.asarray(chosen), np.asarray(weights), axis=1)
-    np.testing.assert_allclose(found, routed(mixture, kernel, correction, x), atol=1e-5)
+    np.testing.assert_allclose(found, route_tokens(mixture, kernel, correction, x), atol=1e-5)
     plain = Router(dataclasses.replace(mixture, groups=None)).apply({"params": params}, x)[1]
     assert np.any(np.sort(plain) != np.sort(chosen))
 
@@ -286,9 +286,9 @@ def test_drafts_of_every_kind_leave_the_tokens(name: str) -> None:
     models, params = (("target", loaded.model),), {"target": loaded.params}
     prompts = [[5, 9, 17, 5, 9, 17, 5, 9], [4, 4, 8, 4, 4]]
 
-    def decoded(strategy: Strategy) -> list[list[int]]:
+    def decode_with(strategy: Strategy) -> list[list[int]]:
         return texts(run(models, params, strategy, prompts, 20))
 
-    expected = decoded(autoregressive())
-    assert decoded(strategy(drafter="early_exit", exit=1, length=3)) == expected
-    assert decoded(strategy(drafter="prompt_lookup", length=4, branches=2)) == expected
+    expected = decode_with(autoregressive())
+    assert decode_with(strategy(drafter="early_exit", exit=1, length=3)) == expected
+    assert decode_with(strategy(drafter="prompt_lookup", length=4, branches=2)) == expected

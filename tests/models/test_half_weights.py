@@ -22,7 +22,7 @@ FOLDERS = ("llama", "opt_350m", "t5_v1_1", "marian", "t5gemma", "qwen3_moe")
 """Tied and untied output layers, positions and projections, two stacks, a mixture."""
 
 
-def published(name: str) -> specjax.LoadedModel:
+def make_published(name: str) -> specjax.LoadedModel:
     """A random model whose weights are those of a checkpoint in bfloat16, in float32."""
     loaded = specjax.load(GOLDEN / name)
     rounded = jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(x.dtype), loaded.params)
@@ -51,7 +51,7 @@ def test_a_product_is_as_close_as_that_of_float32(spread: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_published_checkpoint_loses_nothing(name: str) -> None:
-    whole = published(name)
+    whole = make_published(name)
     small = half(whole)
     prompts = [[5, 9, 23, 4, 1], [7, 8, 11, 1]]
     drafted = specjax.strategy(drafter="prompt_lookup", length=3)
@@ -114,7 +114,7 @@ def test_such_products_are_of_a_float32_result_on_a_cpu(backward: bool) -> None:
 
 
 def test_kernels_and_tables_take_half_the_bytes() -> None:
-    whole, small = published("llama"), half(published("llama"))
+    whole, small = make_published("llama"), half(make_published("llama"))
     kernel = small.params["layers_0"]["ff"]["up"]["kernel"]
     assert isinstance(kernel, HalfKernel) and kernel.rows.dtype == jnp.bfloat16
     assert kernel.shape == whole.params["layers_0"]["ff"]["up"]["kernel"].shape
@@ -139,7 +139,7 @@ def test_loading_is_halving_what_was_loaded() -> None:
 
 
 def test_integers_of_a_half_model_are_those_of_the_model() -> None:
-    whole = published("llama")
+    whole = make_published("llama")
     jax.tree.map(
         np.testing.assert_array_equal,
         specjax.quantize(half(whole), "int8").params["layers_0"],

@@ -21,7 +21,7 @@ SIZE, HEADS, GROUPS, WIDTH = 7, 2, 2, 4
 TOLERANCE = 1e-5  # sums of float32 in another order
 
 
-def drawn() -> tuple[jax.Array, jax.Array, jax.Array]:
+def draw_heads() -> tuple[jax.Array, jax.Array, jax.Array]:
     """Queries, keys and values whose scores are large enough for a cap to bend them."""
     keys = jax.random.split(jax.random.key(0), 3)
     heads = (HEADS * GROUPS, HEADS, HEADS)
@@ -30,7 +30,7 @@ def drawn() -> tuple[jax.Array, jax.Array, jax.Array]:
     return 2.0 * q, k, v
 
 
-def expected(q: jax.Array, k: jax.Array, v: jax.Array, seen: np.ndarray) -> np.ndarray:
+def attend_in_numpy(q: jax.Array, k: jax.Array, v: jax.Array, seen: np.ndarray) -> np.ndarray:
     """Attention with capped scores; `seen` [B, T, C]."""
     k, v = (np.repeat(np.asarray(x, np.float64), GROUPS, axis=1) for x in (k, v))
     scores = CAP * np.tanh(np.asarray(q, np.float64) @ k.swapaxes(2, 3) / CAP)
@@ -55,9 +55,9 @@ def test_scores_are_capped_before_the_mask_hides_any(
         "queries": bias,
         "keys": make_cache_bias(bias, start, SIZE),
     }[way]
-    q, k, v = drawn()
+    q, k, v = draw_heads()
     found = attention.attention(q, k, v, bias, CAP)
-    np.testing.assert_allclose(found, expected(q, k, v, causal()), TOLERANCE, TOLERANCE)
+    np.testing.assert_allclose(found, attend_in_numpy(q, k, v, causal()), TOLERANCE, TOLERANCE)
     uncapped = attention.attention(q, k, v, bias)
     assert np.abs(np.asarray(found) - np.asarray(uncapped)).max() > 0.1
 
@@ -66,11 +66,11 @@ def test_scores_are_capped_before_the_mask_hides_any(
 def test_groups_of_heads_share_a_mask_that_all_queries_share(whole: bool) -> None:
     length = jnp.array(LENGTHS)
     bias = LengthBias(length)
-    q, k, v = drawn()
+    q, k, v = draw_heads()
     found = attention.attention(q, k, v, bias.tile(0, SIZE, 0, SIZE) if whole else bias, CAP)
     seen = np.arange(SIZE) < np.array(LENGTHS)[:, None]
     seen = np.broadcast_to(seen[:, None], (len(LENGTHS), SIZE, SIZE))
-    np.testing.assert_allclose(found, expected(q, k, v, seen), TOLERANCE, TOLERANCE)
+    np.testing.assert_allclose(found, attend_in_numpy(q, k, v, seen), TOLERANCE, TOLERANCE)
 
 
 def test_keys_are_seen_as_far_as_they_are_near_and_inside() -> None:
@@ -94,14 +94,14 @@ def test_one_attention_to_two_sources_is_that_to_both_as_one(
 ) -> None:
     monkeypatch.setattr(attention, "QUERIES", 3)
     monkeypatch.setattr(attention, "KEYS", 3)
-    start, (q, k, v) = jnp.zeros(len(LENGTHS), jnp.int32), drawn()
+    start, (q, k, v) = jnp.zeros(len(LENGTHS), jnp.int32), draw_heads()
 
-    def given(bias: attention.Bias, way: str) -> attention.AnyBias:
+    def make_mask(bias: attention.Bias, way: str) -> attention.AnyBias:
         tile = bias.tile(0, SIZE, 0, SIZE)
         return {"whole": tile, "queries": bias, "keys": make_cache_bias(bias, start, SIZE)}[way]
 
     causally, within = CausalBias(start), LengthBias(jnp.array(LENGTHS))
-    sources = [(k, v, given(causally, own)), (v, k, given(within, other))]
+    sources = [(k, v, make_mask(causally, own)), (v, k, make_mask(within, other))]
     biases = [
         jnp.broadcast_to(bias.tile(0, SIZE, 0, SIZE), (len(LENGTHS), 1, SIZE, SIZE))
         for bias in (causally, within)
@@ -182,8 +182,10 @@ def test_products_of_few_rows_do_not_pack_their_weights_on_a_cpu(count: int) -> 
 def test_products_of_few_rows_have_the_gradients_of_others() -> None:
     x, w = few_and_large(3)
 
-    def found(multiply: Callable[[jax.Array, jax.Array], jax.Array]) -> tuple[jax.Array, ...]:
+    def compute_attention(
+        multiply: Callable[[jax.Array, jax.Array], jax.Array],
+    ) -> tuple[jax.Array, ...]:
         return jax.grad(lambda x, w: jnp.sum(jnp.tanh(multiply(x, w))), (0, 1))(x, w)
 
-    for own, wanted in zip(found(multiply), found(jnp.matmul), strict=True):
+    for own, wanted in zip(compute_attention(multiply), compute_attention(jnp.matmul), strict=True):
         np.testing.assert_allclose(own, wanted, 1e-5, 1e-5)

@@ -172,7 +172,7 @@ def inside(tree: Any, axis: int) -> Any:
 
 
 @functools.cache
-def started(name: str) -> tuple[Cache, Any]:
+def start_prompt(name: str) -> tuple[Cache, Any]:
     prompt, length = texts(SIZE), jnp.array(LENGTHS)
     features = (1, 2) if name in DECODERS else ()
     start = functools.partial(MODELS[name].start, capacity=CAPACITY, features=features)
@@ -189,7 +189,7 @@ def test_chunks_leave_what_a_whole_prompt_leaves(name: str) -> None:
         return MODELS[name].module.apply({"params": params}, prompt, length, (1, 2), method="read")
 
     own, embedding, features = whole(read, params(name))
-    cache, reading = started(name)
+    cache, reading = start_prompt(name)
     assert cache.length.tolist() == [size - 1 for size in LENGTHS]
     close(inside(cache.data["own"], 2), inside(own, 2))
     close(reading.embedding, embedding)
@@ -213,7 +213,10 @@ def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
     Dynamic scaling is left out: prompts are rotated for their own length, texts for theirs.
     """
     text = jnp.concatenate([texts(SIZE), texts(CAPACITY - SIZE, 1)], axis=1)
-    expected, (cache, _) = whole(functools.partial(teach, name), params(name), text), started(name)
+    expected, (cache, _) = (
+        whole(functools.partial(teach, name), params(name), text),
+        start_prompt(name),
+    )
     if name not in DECODERS:
         cache = jax.jit(MODELS[name].extend)(params(name), text[:, :3], cache)[1]
     extend = jax.jit(MODELS[name].extend)
@@ -231,7 +234,7 @@ def test_a_long_cache_gives_the_logits_of_whole_texts(name: str) -> None:
 )
 def test_a_tree_over_a_long_cache_gives_the_logits_of_its_paths(name: str) -> None:
     """Two children of one token: each as if the other were not there."""
-    cache, tokens = started(name)[0], texts(3, 2)
+    cache, tokens = start_prompt(name)[0], texts(3, 2)
     visible = jnp.broadcast_to(jnp.array([[1, 0, 0], [1, 1, 0], [1, 0, 1]], bool), (3, 3, 3))
     position = cache.length[:, None] + jnp.array([0, 1, 1])
     extend = jax.jit(MODELS[name].extend)
@@ -243,7 +246,7 @@ def test_a_tree_over_a_long_cache_gives_the_logits_of_its_paths(name: str) -> No
 
 @pytest.mark.slow
 def test_a_row_keeps_its_bits_whatever_the_others_hold() -> None:
-    cache, tokens = started("sliding")[0], texts(2, 3)
+    cache, tokens = start_prompt("sliding")[0], texts(2, 3)
     extend = jax.jit(MODELS["sliding"].extend)
     logits = [
         extend(params("sliding"), tokens, cache.replace(length=jnp.array(length)))[0].logits[1]
@@ -261,7 +264,7 @@ def test_the_encoder_in_blocks_gives_its_whole_states(name: str) -> None:
         return module.read_encoded(module.encode(source, length), length)
 
     data, embedding, encoded = whole(encode, params(name))
-    cache, reading = started(name)
+    cache, reading = start_prompt(name)
     close(reading.embedding, embedding)
     close(inside(reading.encoded, 1), inside(encoded, 1))
     close(inside(cache.data["cross"], 2), inside(data["cross"], 2))
@@ -302,7 +305,7 @@ def gradient(model: Any, params: Any, text: jax.Array, length: jax.Array) -> Any
     return jax.grad(lambda params: jnp.sum(model.states(params, batch)))(params)
 
 
-def traced(call: Callable[..., Any], name: str, size: int) -> Any:
+def trace_call(call: Callable[..., Any], name: str, size: int) -> Any:
     """The jaxpr of a call on a row of so many tokens, under the numbers that hold outside."""
     model = MODELS[name]
     shapes = get_parameter_shapes(model)
@@ -345,12 +348,12 @@ def largest(jaxpr: Any) -> int:
     ids=["start", "encoder", "teach", "teach_t5", "gradient", "gradient_t5"],
 )
 def test_no_array_is_as_large_as_the_scores_of_a_long_prompt(call: Any, name: str) -> None:
-    jaxpr = traced(call, name, LONG)
+    jaxpr = trace_call(call, name, LONG)
     assert largest(jaxpr) < LONG * LONG
     with pytest.MonkeyPatch.context() as patch:  # or nothing is seen here
         patch.setitem(REAL, "WHOLE_SCORES", LONG * LONG)
         patch.setitem(REAL, "WHOLE_PROMPT", LONG)
-        assert largest(traced(call, name, LONG)) >= LONG * LONG
+        assert largest(trace_call(call, name, LONG)) >= LONG * LONG
 
 
 def test_states_of_a_long_prompt_are_held_for_a_chunk_only() -> None:
@@ -358,7 +361,7 @@ def test_states_of_a_long_prompt_are_held_for_a_chunk_only() -> None:
     config = dataclasses.replace(CAUSAL, d_ff=700)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(MODELS, "wide", Causal(config))
-        shapes = {each.aval.shape for each in variables(traced(CALLS["start"], "wide", LONG))}
+        shapes = {each.aval.shape for each in variables(trace_call(CALLS["start"], "wide", LONG))}
     wide = [shape for shape in shapes if len(shape) > 1 and shape[-1] == config.d_ff]
     assert max(math.prod(shape) for shape in wide) == REAL["CHUNK"] * config.d_ff
 
@@ -377,9 +380,9 @@ def test_short_texts_have_no_loop(name: str, monkeypatch: pytest.MonkeyPatch) ->
     if getattr(config, "mixtures", ()):
         dense = dataclasses.replace(config, mixtures=())
         monkeypatch.setitem(MODELS, name, Causal(dense))
-    assert not loops(traced(CALLS["start"], name, REAL["WHOLE_PROMPT"]))
-    assert not loops(traced(CALLS["teach"], name, REAL["WHOLE_PROMPT"]))
-    assert loops(traced(CALLS["start"], name, math.isqrt(REAL["WHOLE_SCORES"]) + 1))
+    assert not loops(trace_call(CALLS["start"], name, REAL["WHOLE_PROMPT"]))
+    assert not loops(trace_call(CALLS["teach"], name, REAL["WHOLE_PROMPT"]))
+    assert loops(trace_call(CALLS["start"], name, math.isqrt(REAL["WHOLE_SCORES"]) + 1))
 
 
 def loops(jaxpr: Any) -> bool:

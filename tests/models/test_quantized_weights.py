@@ -67,27 +67,27 @@ ALL = ("int8", "int8:8", "int4:8", "int4:0")
 
 
 @functools.cache
-def loaded(kind: str) -> specjax.LoadedModel:
+def load_quantized(kind: str) -> specjax.LoadedModel:
     rng = np.random.default_rng(4)
 
-    def drawn(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    def draw_weights(leaf: jax.ShapeDtypeStruct) -> jax.Array:
         spread = 1.0 if leaf.shape[0] == V else 0.3
         return jnp.asarray(rng.normal(0.0, spread, leaf.shape), jnp.float32)
 
     return specjax.LoadedModel(
-        MODELS[kind], jax.tree.map(drawn, get_parameter_shapes(MODELS[kind]))
+        MODELS[kind], jax.tree.map(draw_weights, get_parameter_shapes(MODELS[kind]))
     )
 
 
 @functools.cache
 def small(kind: str, weights: str) -> specjax.LoadedModel:
-    return specjax.quantize(loaded(kind), weights)
+    return specjax.quantize(load_quantized(kind), weights)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("small") / "target"
-    huggingface.save(place, MODELS["llama"], loaded("llama").params)
+    huggingface.save(place, MODELS["llama"], load_quantized("llama").params)
     return place
 
 
@@ -143,7 +143,9 @@ def test_kernels_of_layers_are_small_and_nothing_else():
             layer = where[0].startswith(("layers", "encoder", "decoder")) and "kernel" in where
             expert = where[-1] in ("gates", "ups", "downs")
             assert is_quantized(leaf) == (expert or (layer and "router" not in where)), where
-        assert count_numbers(small(kind, "int4:8").params) == count_numbers(loaded(kind).params)
+        assert count_numbers(small(kind, "int4:8").params) == count_numbers(
+            load_quantized(kind).params
+        )
 
 
 def test_coefficients_of_residual_streams_stay_wide():
@@ -155,7 +157,7 @@ def test_coefficients_of_residual_streams_stay_wide():
 
 
 def test_a_copy_shares_what_is_not_small():
-    own, copy = loaded("t5").params, small("t5", "int8").params
+    own, copy = load_quantized("t5").params, small("t5", "int8").params
     assert copy["embedding"] is own["embedding"]
     assert copy["decoder_norm"]["scale"] is own["decoder_norm"]["scale"]
 
@@ -195,7 +197,7 @@ def test_no_wide_kernel_leaves_the_loop():
 @pytest.mark.parametrize("kind", ["llama", "mixture"])
 def test_a_small_model_takes_the_bytes_that_are_planned(kind):
     """Of a copy of the target a plan counts what it does not share."""
-    model, whole = MODELS[kind], loaded(kind).params
+    model, whole = MODELS[kind], load_quantized(kind).params
     config = decode_config(batch_size=1, max_prompt_tokens=8)
     for spelled in ALL:
         weights = WeightFormat.parse(spelled)
@@ -271,7 +273,7 @@ def test_what_cannot_be_small_is_refused_in_a_sentence(folder, tmp_path):
     with pytest.raises(specjax.UserError, match=r"ff/down/kernel has 48 inputs.*groups of 32"):
         specjax.load(folder, weights="int4:32")
     with pytest.raises(specjax.UserError, match=r"has 32 inputs, which groups of 20"):
-        specjax.quantize(loaded("t5"), "int4:20")
+        specjax.quantize(load_quantized("t5"), "int4:20")
     with pytest.raises(specjax.UserError, match="pad_heads"):
         padding.pad_params(small("llama", "int8").params, padding.pad_model(MODELS["llama"], 3))
     with pytest.raises(specjax.UserError, match="model is 'x'"):

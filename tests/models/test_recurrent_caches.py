@@ -52,7 +52,7 @@ def texts(size: int, seed: int = 0) -> jax.Array:
     return jax.random.randint(jax.random.key(seed), (len(LENGTHS), size), 2, V)
 
 
-def started(model: Causal, ahead: int | None, size: int = max(LENGTHS)) -> tuple[Cache, Any]:
+def start_rows(model: Causal, ahead: int | None, size: int = max(LENGTHS)) -> tuple[Cache, Any]:
     start = functools.partial(model.start, capacity=CAPACITY, features=(1, 3), ahead=ahead)
     return jax.jit(start)(params(model), texts(size), jnp.array(LENGTHS))
 
@@ -72,7 +72,7 @@ def states(cache: Cache) -> list[jax.Array]:
 
 @pytest.mark.slow
 def test_a_ring_holds_what_is_written_ahead_and_what_a_convolution_reads(model: Causal) -> None:
-    rings, plain = started(model, AHEAD)[0].data["own"], started(model, None)[0].data["own"]
+    rings, plain = start_rows(model, AHEAD)[0].data["own"], start_rows(model, None)[0].data["own"]
     assert [rings[layer].size for layer in (0, 2)] == [AHEAD + REACH] * 2
     assert plain[0].size == CAPACITY and plain[0].ahead is None
     assert rings[0].base.tolist() == [max(length - AHEAD, 0) for length in LENGTHS]
@@ -81,7 +81,7 @@ def test_a_ring_holds_what_is_written_ahead_and_what_a_convolution_reads(model: 
 @pytest.mark.slow
 def test_rejected_tokens_leave_no_trace_in_states(model: Causal) -> None:
     """Rows are at different places and go round their rings; plain caches keep every token."""
-    (ring, _), (plain, _) = started(model, AHEAD), started(model, None)
+    (ring, _), (plain, _) = start_rows(model, AHEAD), start_rows(model, None)
     extend, rng = jax.jit(model.extend), np.random.default_rng(0)
     for number in range(10):
         tokens, before = texts(AHEAD, number), ring.length
@@ -108,7 +108,7 @@ def test_the_accepted_path_of_a_tree_leaves_the_state_of_a_chain(
     model: Causal, ahead: int | None
 ) -> None:
     """The tree is fed in two calls; then its path is kept, and fed as a chain to another cache."""
-    (tree, _), (chain, _) = started(model, ahead), started(model, ahead)
+    (tree, _), (chain, _) = start_rows(model, ahead), start_rows(model, ahead)
     tokens, extend = texts(6, 4), jax.jit(model.extend)
     depth = jnp.array([0, 1, 1, 2, 2, 2])
     position = tree.length[:, None] + depth
@@ -134,9 +134,9 @@ def test_chunks_of_prompts_give_the_states_of_whole_prompts(
     model: Causal, ahead: int | None, chunk: int, size: int
 ) -> None:
     """Chunks shorter and longer than a ring, padding in the last, rows that end before it."""
-    whole, expected = started(model, ahead, size)
+    whole, expected = start_rows(model, ahead, size)
     with sizes(WHOLE_PROMPT=6, CHUNK=chunk):
-        parts, found = started(model, ahead, size)
+        parts, found = start_rows(model, ahead, size)
     close(found.embedding, expected.embedding)
     close(states(parts), states(whole))
     close(*(model.extend(params(model), texts(4, 9), one)[0].logits for one in (parts, whole)))
@@ -144,7 +144,7 @@ def test_chunks_of_prompts_give_the_states_of_whole_prompts(
 
 @pytest.mark.slow
 def test_propagated_states_add_what_their_layer_adds(model: Causal) -> None:
-    cache, _ = started(model, AHEAD)
+    cache, _ = start_rows(model, AHEAD)
     tokens = texts(3, 2)
     output, expected = model.extend(params(model), tokens, cache, features=(2,))
     part = model.extend(params(model), tokens, cache, exit=2)[1].replace(length=cache.length)
@@ -157,4 +157,4 @@ def test_a_call_beyond_a_ring_is_refused(model: Causal) -> None:
     with pytest.raises(
         ValueError, match="7 tokens are fed at once; a ring of 9 slots has room for 6"
     ):
-        model.extend(params(model), texts(AHEAD + 1), started(model, AHEAD)[0])
+        model.extend(params(model), texts(AHEAD + 1), start_rows(model, AHEAD)[0])

@@ -40,10 +40,10 @@ def test_a_tpus_program_slices_the_table_once_for_a_text(count: int) -> None:
     """A gather of one slice for each text, not for each of its queries."""
     rows = jax.ShapeDtypeStruct((4,), jnp.int32)
 
-    def gathered(platform: str) -> bool:
+    def gather_bias(platform: str) -> bool:
         traced = jax.jit(compute_bias_rows, static_argnums=2).trace(TABLE, rows, count)
         text = traced.lower(lowering_platforms=(platform,)).as_text()
         assert "stablehlo.gather" in text
         return f"tensor<4x{count}x1xi32>" in text or f"tensor<{4 * count}x1xi32>" in text
 
-    assert gathered("cpu") and not gathered("tpu")
+    assert gather_bias("cpu") and not gather_bias("tpu")

@@ -68,7 +68,7 @@ def test_at_picks_the_fed_positions_asked_for(golden: Golden) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("golden", ["t5_v1_1", "t5gemma", "longt5"], indirect=True)
 def test_padding_the_source_further_changes_nothing(golden: Golden) -> None:
-    longer = golden.padded(13)
+    longer = golden.pad_source(13)
     same(teacher_forced(golden, longer), golden.logits)
     read = longer, golden.source_length, golden.capacity
     cache, _ = golden.model.start(golden.params, *read)

@@ -18,7 +18,7 @@ from decodes import run, texts
 from exits import MODELS, PARAMS, PROMPTS, Uncached
 from golden_models import read_golden, same, teacher_forced
 from safetensors.numpy import load_file, save_file
-from scripted import chi_square, counted, sequence_distribution
+from scripted import chi_square, count_outputs, sequence_distribution
 
 from specjax.decoding.strategy import autoregressive, speculative
 from specjax.hf.huggingface import load, save
@@ -32,7 +32,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "t5gemma2"
 TARGET = MODELS["t5gemma2"]
 
 
-def changed(folder: Path, tensors: dict[str, np.ndarray], **config: Any) -> Path:
+def copy_with(folder: Path, tensors: dict[str, np.ndarray], **config: Any) -> Path:
     """The golden checkpoint with other tensors and fields."""
     shutil.copytree(GOLDEN, folder)
     save_file(load_file(GOLDEN / "model.safetensors") | tensors, folder / "model.safetensors")
@@ -67,7 +67,7 @@ def test_names_in_memory_and_second_copies_are_read(tmp_path: Path) -> None:
     table = "embed_tokens.weight"
     copies = {f"model.decoder.{table}": stored[f"model.encoder.{table}"]}
     copies |= {"lm_head.out_proj.weight": stored[f"model.encoder.{table}"]}
-    folder = changed(tmp_path / "copies", copies)
+    folder = copy_with(tmp_path / "copies", copies)
     moved = {
         name.replace("model.encoder.", "model.encoder.text_model.")
         if "vision" not in name
@@ -85,14 +85,14 @@ def test_a_decoder_with_an_embedding_of_its_own_is_refused(name: str, tmp_path: 
     tensor = f"model.decoder.embed_tokens.{name}"
     other = 2.0 * load_file(GOLDEN / "model.safetensors")[tensor.replace("decoder", "encoder")]
     with pytest.raises(UserError, match=f"{tensor}' that differs"):
-        load(changed(tmp_path / "other", {tensor: other}))
+        load(copy_with(tmp_path / "other", {tensor: other}))
 
 
 def test_an_output_layer_of_its_own_is_read_and_written(tmp_path: Path) -> None:
     """Beside the decoder's copy of the embedding, without which Hugging Face would draw one."""
     table = load_file(GOLDEN / "model.safetensors")["model.encoder.embed_tokens.weight"]
     head = {"lm_head.out_proj.weight": table + 1.0}
-    loaded = load(changed(tmp_path / "head", head))
+    loaded = load(copy_with(tmp_path / "head", head))
     assert not loaded.model.config.tied
     save(tmp_path / "out", loaded.model, loaded.params)
     written = load_file(tmp_path / "out" / "model.safetensors")
@@ -157,7 +157,7 @@ def test_sampled_tokens_keep_the_law_of_the_target() -> None:
     )
     strategy = dataclasses.replace(speculative(2), temperature=1.2)
     found = texts(run(models, params, strategy, [prompt] * 20_000, 3))
-    assert chi_square(counted([row[:2] for row in found]), distribution) > 1e-3
+    assert chi_square(count_outputs([row[:2] for row in found]), distribution) > 1e-3
 
 
 def test_teacher_forced_logits_equal_pytorch() -> None:

@@ -50,7 +50,7 @@ def same(found: jax.Array, expected: np.ndarray) -> None:
     np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=TOLERANCE)
 
 
-def ended(rows: np.ndarray, eos: int) -> list[list[int]]:
+def cut_at_end(rows: np.ndarray, eos: int) -> list[list[int]]:
     """Texts up to and with their EOS."""
     return [[*row[: row.index(eos)], eos] if eos in row else row for row in rows.tolist()]
 
@@ -86,19 +86,19 @@ def ready(target: LoadedModel, drafter: LoadedModel | None = None) -> tuple[Any,
     return generator, generator.batch(heard, len(heard))
 
 
-def decoded(target: LoadedModel, drafter: LoadedModel | None = None) -> Any:
+def decode_golden(target: LoadedModel, drafter: LoadedModel | None = None) -> Any:
     generator, batch = ready(target, drafter)
     return generator.run(batch, generator.keys(batch, 0))
 
 
 @pytest.mark.slow
 def test_a_language_is_detected_as_by_generate(target: LoadedModel) -> None:
-    out = decoded(target)
+    out = decode_golden(target)
     heads = np.asarray(out.tokens)[:, :4]
     np.testing.assert_array_equal(heads[:, 1], EXPECTED["languages"])
     speech = dict(target.model.config.speech.tasks)
     assert set(heads[:, 2]) == {speech["transcribe"]}
-    assert texts(out) == ended(EXPECTED["detected"], target.model.info.eos[0])
+    assert texts(out) == cut_at_end(EXPECTED["detected"], target.model.info.eos[0])
 
 
 @pytest.mark.slow
@@ -108,8 +108,8 @@ def test_a_translation_from_a_language_that_is_told_equals_that_of_generate(
     """And a drafter that borrows the encoder changes no token."""
     adapted = specjax.in_language(target, "german", "translate")
     assert adapted.model.info.forced == (83, 85, 90)
-    out = decoded(adapted, drafter)
-    assert texts(out) == ended(EXPECTED["german"], target.model.info.eos[0])
+    out = decode_golden(adapted, drafter)
+    assert texts(out) == cut_at_end(EXPECTED["german"], target.model.info.eos[0])
     drafted = np.asarray(out.trace.accepted).sum()
     assert 0 < drafted < np.asarray(out.trace.committed).sum()  # some stood
 
@@ -118,8 +118,8 @@ def test_a_translation_from_a_language_that_is_told_equals_that_of_generate(
 def test_timestamps_are_those_of_generate(target: LoadedModel, drafter: LoadedModel) -> None:
     timed = specjax.in_language(target, "fr", timestamps=True)
     assert timed.model.info.forced == (84, 86) and timed.settings == {"return_timestamps": True}
-    out = decoded(timed, drafter)
-    expected = ended(EXPECTED["timed"], target.model.info.eos[0])
+    out = decode_golden(timed, drafter)
+    expected = cut_at_end(EXPECTED["timed"], target.model.info.eos[0])
     assert texts(out) == expected
     first = timed.model.config.speech.no_timestamps + 1
     assert all(first <= row[0] <= first + 2 for row in expected)  # as late as it may be

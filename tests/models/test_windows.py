@@ -44,7 +44,7 @@ def texts(size: int, seed: int = 0) -> jax.Array:
     return jax.random.randint(jax.random.key(seed), (len(LENGTHS), size), 2, V)
 
 
-def started(
+def start_prompts(
     ahead: int | None, size: int = max(LENGTHS), model: Causal = MODEL
 ) -> tuple[Cache, Any]:
     """Prompts of all `LENGTHS`, shorter and longer than the windows."""
@@ -80,22 +80,22 @@ def walk(ring: Cache, plain: Cache, rounds: int, model: Causal = MODEL) -> None:
 
 @pytest.mark.slow
 def test_a_layer_with_a_window_holds_the_window_and_what_is_written_ahead() -> None:
-    slots = [own[0].shape[2] for own in started(AHEAD)[0].data["own"]]
+    slots = [own[0].shape[2] for own in start_prompts(AHEAD)[0].data["own"]]
     assert slots == [WINDOW + AHEAD, CAPACITY, 3 + AHEAD]
-    kinds = [isinstance(own, Ring) for own in started(AHEAD)[0].data["own"]]
+    kinds = [isinstance(own, Ring) for own in start_prompts(AHEAD)[0].data["own"]]
     assert kinds == [True, False, True]
 
 
 @pytest.mark.parametrize("ahead", [None, CAPACITY - WINDOW])
 def test_a_cache_is_plain_where_a_ring_is_not_smaller_or_not_known_to_do(ahead: int | None) -> None:
-    own = started(ahead)[0].data["own"]
+    own = start_prompts(ahead)[0].data["own"]
     assert type(own[0]) is tuple and own[0][0].shape[2] == CAPACITY
 
 
 @BOTH
 def test_rejected_tokens_leave_a_ring_as_they_leave_a_plain_cache(model: Causal) -> None:
     """Rows are at different places and go round their rings several times."""
-    ring, plain = started(AHEAD, model=model)[0], started(None, model=model)[0]
+    ring, plain = start_prompts(AHEAD, model=model)[0], start_prompts(None, model=model)[0]
     walk(ring, plain, 12, model)
 
 
@@ -103,7 +103,7 @@ def test_rejected_tokens_leave_a_ring_as_they_leave_a_plain_cache(model: Causal)
 @BOTH
 def test_long_rings_in_blocks_give_the_same(model: Causal) -> None:
     with sizes(**BLOCKS):
-        walk(started(AHEAD, model=model)[0], started(None, model=model)[0], 4, model)
+        walk(start_prompts(AHEAD, model=model)[0], start_prompts(None, model=model)[0], 4, model)
 
 
 @pytest.mark.parametrize("slots", [[0, 1, 2, 3, 4, 5], [4, 5, 2, 3, 0, 1]])
@@ -135,8 +135,8 @@ def test_chunks_of_prompts_fill_a_ring_with_its_rows_own_tokens(
 ) -> None:
     """Chunks smaller and larger than a ring, padding in the last, rows that end before it."""
     with sizes(WHOLE_PROMPT=6, CHUNK=chunk, KEYS=5):
-        ring, found = started(AHEAD, size, model)
-        plain, expected = started(None, size, model)
+        ring, found = start_prompts(AHEAD, size, model)
+        plain, expected = start_prompts(None, size, model)
         close(found.embedding, expected.embedding)
         inside = (np.arange(size) < np.array(LENGTHS)[:, None])[..., None]
         close([x * inside for x in found.features], [x * inside for x in expected.features])
@@ -154,7 +154,7 @@ def test_what_a_ring_holds_follows_from_what_was_fed() -> None:
 def test_a_tree_on_a_ring_is_kept_as_on_a_plain_cache(model: Causal) -> None:
     """Three times: two children of a node and a child of one of them; the longer path stays."""
     extend, keep = jax.jit(model.extend), jax.jit(model.keep)
-    ring, plain = started(AHEAD, model=model)[0], started(None, model=model)[0]
+    ring, plain = start_prompts(AHEAD, model=model)[0], start_prompts(None, model=model)[0]
     seen = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
     visible = jnp.broadcast_to(jnp.array(seen, bool), (len(LENGTHS), 4, 4))
     path = jnp.broadcast_to(jnp.array([0, 2, 3, 0]), (len(LENGTHS), 4))
@@ -173,7 +173,7 @@ def test_a_tree_on_a_ring_is_kept_as_on_a_plain_cache(model: Causal) -> None:
 @pytest.mark.slow
 def test_layers_that_run_one_by_one_share_the_rings_pointer() -> None:
     """As early exits and confident adaptive language modeling call them."""
-    ring, plain = started(AHEAD)[0], started(None)[0]
+    ring, plain = start_prompts(AHEAD)[0], start_prompts(None)[0]
     found = []
     for cache in (ring, plain):
         for tokens in (texts(2, 1), texts(3, 2)):
@@ -188,7 +188,7 @@ def test_layers_that_run_one_by_one_share_the_rings_pointer() -> None:
 
 def test_more_tokens_than_a_ring_has_room_for_are_refused() -> None:
     """The window of 3 and `AHEAD` have room for one token more than `AHEAD`."""
-    cache = started(AHEAD)[0]
+    cache = start_prompts(AHEAD)[0]
     with pytest.raises(ValueError, match=f"6 tokens are fed at once; a ring of {R} slots"):
         MODEL.extend(params(), texts(AHEAD + 2), cache)
 

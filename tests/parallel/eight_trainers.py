@@ -95,7 +95,7 @@ class Case:
         return None if baseline else make_mesh({"data": self.data, "model": self.model})
 
 
-def drawn(case: Case, model: LanguageModel, seed: int) -> LoadedModel:
+def make_sharded(case: Case, model: LanguageModel, seed: int) -> LoadedModel:
     """A model with parameters where they belong on the mesh."""
     mesh = case.mesh
     where = None if mesh is None else parameter_shardings(mesh, model, case.sharded)
@@ -107,11 +107,11 @@ def run(case: Case, losses: list[float]) -> Run:
     """A run that notes its loss before the first step and after every one."""
     objective, mesh = OBJECTIVES[case.objective], case.mesh
     sharded = FullySharded(mesh) if case.sharded else None
-    start = drawn(case, DRAFTERS.get(case.objective, MODEL), 0)
+    start = make_sharded(case, DRAFTERS.get(case.objective, MODEL), 0)
     rates = Optimizer(STEPS, 1e-2, warmup=1)
     setup = Setup(start.model, objective, rates, case.accumulate, sharded=sharded)
     subject = make_subject(objective, start, 2)
-    frozen = make_frozen(objective, start, drawn(case, MODEL, 1))
+    frozen = make_frozen(objective, start, make_sharded(case, MODEL, 1))
 
     def init() -> Any:
         return subject.params
@@ -138,7 +138,7 @@ def distance(first: Any, second: Any) -> float:
     )
 
 
-def held(tree: Any) -> int:
+def count_bytes(tree: Any) -> int:
     """Bytes of a tree on the device that holds most of it."""
     leaves = jax.tree.leaves(tree)
     return sum(max(s.data.nbytes for s in leaf.addressable_shards) for leaf in leaves)
@@ -151,10 +151,10 @@ def share(params: Any) -> float:
     """Share of a feed-forward weight that one device holds."""
     flat = jax.tree_util.tree_leaves_with_path(params)
     leaf = next(leaf for path, leaf in flat if [key.key for key in path[-2:]] == UP)
-    return held(leaf) / leaf.nbytes
+    return count_bytes(leaf) / leaf.nbytes
 
 
-def resumed(first: Case, second: Case, losses: list[float]) -> Any:
+def resume_elsewhere(first: Case, second: Case, losses: list[float]) -> Any:
     """Three steps on one mesh, the rest on another one."""
     with tempfile.TemporaryDirectory() as folder:
         whole = run(first, losses)
@@ -174,15 +174,15 @@ def outcome(case: Case, later: Case | None = None) -> dict[str, Any]:
     """What a case, and the case that goes on after it, comes to."""
     losses: list[float] = []
     last = later or case
-    params = resumed(case, later, losses) if later else fit(run(case, losses))
+    params = resume_elsewhere(case, later, losses) if later else fit(run(case, losses))
     expected, whole = alone(case.objective)
     return {
         "losses": losses,
         "expected": expected,
         "distance": distance(params, whole),
         "share": share(params),
-        "held": held(initial_state(run(last, []))),
-        "held alone": held(initial_state(run(Case(objective=case.objective), []))),
+        "held": count_bytes(initial_state(run(last, []))),
+        "held alone": count_bytes(initial_state(run(Case(objective=case.objective), []))),
     }
 
 

@@ -28,7 +28,7 @@ def flags(config: str, workdir: Path, fields: dict[str, Any]) -> list[str]:
     return [f"--config={ROOT / 'configs' / config}.py", f"--workdir={workdir}", *values]
 
 
-def training(pair: Path, workdir: Path, steps: int, data: int, *more: str) -> list[str]:
+def make_train_config(pair: Path, workdir: Path, steps: int, data: int, *more: str) -> list[str]:
     """A few steps of the tiny drafter, rows split over `data` devices; only losses are scored."""
     sides = [
         f"--config.{side}.{field}={value}"
@@ -110,7 +110,7 @@ def test_the_number_of_processes_changes_no_bit_of_a_training_run(
     workdirs = []
     for processes, devices in TRAINING:
         workdirs.append(tmp_path / f"{processes}x{devices}")
-        finish(start(processes, devices, training(pair, workdirs[-1], 6, 4, *more)))
+        finish(start(processes, devices, make_train_config(pair, workdirs[-1], 6, 4, *more)))
     baseline, together = workdirs
     assert evaluations(together) == evaluations(baseline)
     same_training(baseline, together, 0.0)
@@ -120,7 +120,7 @@ def test_the_number_of_processes_changes_no_bit_of_a_training_run(
     assert len(written) == 1, "one process writes"
 
 
-def decoding(pair: Path, workdir: Path) -> list[str]:
+def make_decode_config(pair: Path, workdir: Path) -> list[str]:
     fields = {
         "target": pair / "target", "drafter": pair / "drafter", "examples": 6,
         "source_file": pair / "source.txt", "reference_file": pair / "reference.txt",
@@ -146,7 +146,7 @@ def test_the_number_of_processes_changes_no_token_of_a_decode(
     found = []
     for processes, devices in DECODING:
         workdir = tmp_path / f"{processes}x{devices}"
-        job = [*decoding(pair, workdir), f"--config.batching={batching}"]
+        job = [*make_decode_config(pair, workdir), f"--config.batching={batching}"]
         finish(start(processes, devices, job))
         found.append(read_outputs(workdir))
         assert (workdir / "report.html").exists()
@@ -193,8 +193,8 @@ def test_a_filled_decode_goes_on_after_one_of_its_processes_was_killed(
     """No row is lost or twice, and none that was logged is decoded again."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     more = ("--config.batching=filled", "--config.examples=0", "--config.mesh.model=1")
-    finish(start(1, 1, [*decoding(pair, whole), *more, "--config.mesh.data=1"]))
-    job = [*decoding(pair, killed), *more, "--config.mesh.data=2", "--config.repeats=3"]
+    finish(start(1, 1, [*make_decode_config(pair, whole), *more, "--config.mesh.data=1"]))
+    job = [*make_decode_config(pair, killed), *more, "--config.mesh.data=2", "--config.repeats=3"]
     run = start(2, 1, job, "--retries=1")
     log = killed / "filled.1.jsonl"
     wait_for(lambda: log.exists() and len(log.read_text("utf-8").splitlines()) > 3, run)
@@ -220,13 +220,13 @@ EVERY_4 = "--config.evaluation.every=4"
 def whole(pair: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The workdir of a run of two processes that nobody ended."""
     workdir = tmp_path_factory.mktemp("whole")
-    finish(start(2, 1, training(pair, workdir, STEPS, 2, EVERY_4)))
+    finish(start(2, 1, make_train_config(pair, workdir, STEPS, 2, EVERY_4)))
     return workdir
 
 
 def end_after_a_checkpoint(pair: Path, workdir: Path, index: int, how: signal.Signals) -> str:
     """What a job of two processes printed of which one was ended; --retries starts it again."""
-    run = start(2, 1, training(pair, workdir, STEPS, 2, EVERY_4), "--retries=1")
+    run = start(2, 1, make_train_config(pair, workdir, STEPS, 2, EVERY_4), "--retries=1")
     wait_for(lambda: (workdir / "checkpoints" / "4").exists(), run)
     os.kill(python_of(run, index), how)
     return finish(run)

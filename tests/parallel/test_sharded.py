@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from feature_drafters import drawn, without_encoder
+from feature_drafters import draw_weights, without_encoder
 from jax.sharding import PartitionSpec as P
 
 import specjax
@@ -265,7 +265,7 @@ def feature_drafters(folder: Path) -> None:
     words = PublishedDFlash().get_target_fields(MODELS["llama"])
     shape = words | {"mask_token_id": 2, "num_hidden_layers": 1, "block_size": 4}
     model = DFlash(parse_config("it", shape, None, jnp.float32)[1])
-    huggingface.save(folder / "llama_dflash", *drawn(model, tuple(range(64))))
+    huggingface.save(folder / "llama_dflash", *draw_weights(model, tuple(range(64))))
     heads = {"num_heads": 8, "num_kv_heads": 8}
     assistant = without_encoder(
         64, config.d_model, (2,), tuple(range(64)), None, kind=Assistant, **heads

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch_models import built, save, with_more_ends
+from torch_models import make_model, save, with_more_ends
 
 torch = pytest.importorskip("torch")
 
@@ -99,7 +99,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """A random PyTorch model and the same one loaded here."""
     family, folder = request.param, tmp_path_factory.mktemp("beams")
     seed, changes = (THOROUGH | BRIEF)[family]
-    theirs = built(family, seed, **changes)
+    theirs = make_model(family, seed, **changes)
     with_more_ends(theirs, int(np.ravel(theirs.config.eos_token_id)[0]))
     save(family, theirs, folder)
     return theirs, specjax.load(folder)
@@ -122,11 +122,11 @@ def run_reference(
     )  # fmt: skip
     head = 1 if model.config.is_encoder_decoder else len(prompt)
     ends = np.ravel(model.config.eos_token_id).tolist()
-    texts = [ended(row, ends) for row in made.sequences[:, head:].tolist()]
+    texts = [cut_at_end(row, ends) for row in made.sequences[:, head:].tolist()]
     return texts, made.sequences_scores.tolist()
 
 
-def ended(text: list[int], ends: list[int]) -> list[int]:
+def cut_at_end(text: list[int], ends: list[int]) -> list[int]:
     return next((text[: at + 1] for at, token in enumerate(text) if token in ends), text)
 
 
@@ -212,7 +212,7 @@ def equal_under(settings: dict[str, Any], pair: Any, drafter: str) -> list[float
 def test_a_search_that_a_checkpoint_asks_for_is_the_one_of_generate(tmp_path: Path) -> None:
     """Neither side is told of beams: both read `generation_config.json`."""
     seed, changes = THOROUGH["bart"]
-    theirs = with_more_ends(built("bart", seed, **changes), 2)
+    theirs = with_more_ends(make_model("bart", seed, **changes), 2)
     save("bart", theirs, tmp_path)
     own = theirs.generation_config
     own.num_beams, own.length_penalty, own.early_stopping = BEAMS, 0.4, True
@@ -225,4 +225,4 @@ def test_a_search_that_a_checkpoint_asks_for_is_the_one_of_generate(tmp_path: Pa
         given = torch.tensor([prompt])
         mask = torch.ones_like(given)
         row = theirs.generate(given, attention_mask=mask, max_new_tokens=NEW_TOKENS)[0, 1:]
-        assert found == ended(row.tolist(), np.ravel(theirs.config.eos_token_id).tolist())
+        assert found == cut_at_end(row.tolist(), np.ravel(theirs.config.eos_token_id).tolist())

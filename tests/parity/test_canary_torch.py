@@ -79,7 +79,7 @@ def pair(request: Any, tmp_path_factory: Any) -> Any:
     return theirs, load(folder)
 
 
-def asked(theirs: Any, audio: list[np.ndarray], *languages: str) -> dict[str, Any]:
+def transcribe_in_torch(theirs: Any, audio: list[np.ndarray], *languages: str) -> dict[str, Any]:
     mels = theirs.config.encoder_config.num_mel_bins
     return GOLDEN["request"](audio, *languages, mels=mels)
 
@@ -88,7 +88,7 @@ def test_encoder_states_equal_pytorch(pair):
     """Of a padded batch where there is audio, and of each alone."""
     theirs, ours = pair
     audio = GOLDEN["heard"](1, LENGTHS)
-    given = asked(theirs, audio)
+    given = transcribe_in_torch(theirs, audio)
     with torch.no_grad():
         made = theirs.model.encoder(given["input_features"], given["attention_mask"])
     counts = made.attention_mask.sum(-1).tolist()
@@ -120,14 +120,14 @@ def test_logits_of_long_audio_equal_pytorch(pair, monkeypatch):
 def test_texts_equal_those_of_generate(pair, strategy):
     theirs, ours = pair
     audio = GOLDEN["heard"](3, LENGTHS)
-    expected = GOLDEN["greedy"](theirs, asked(theirs, audio), NEW_TOKENS)
+    expected = GOLDEN["greedy"](theirs, transcribe_in_torch(theirs, audio), NEW_TOKENS)
     assert write_texts(ours, audio, strategy, NEW_TOKENS) == expected
 
 
 @pytest.mark.parametrize("drafter", ["none", "neural"])
 def test_beams_equal_those_of_generate(pair, drafter):
     theirs, ours = pair
-    given = asked(theirs, audio := GOLDEN["heard"](4, LENGTHS[:3]), "fr")
+    given = transcribe_in_torch(theirs, audio := GOLDEN["heard"](4, LENGTHS[:3]), "fr")
     begin = given["decoder_input_ids"].shape[1]
     made = theirs.generate(
         **given, max_new_tokens=12, num_beams=3, do_sample=False, return_dict_in_generate=True,

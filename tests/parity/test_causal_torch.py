@@ -81,7 +81,7 @@ LONGROPE = {
 }  # fmt: skip
 
 
-def scaled(kind: str) -> dict[str, Any]:
+def scale_rotation(kind: str) -> dict[str, Any]:
     """A rotation scaled from contexts of 32 tokens on."""
     return {
         "max_position_embeddings": 32,
@@ -123,8 +123,8 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2_inverse": ("gpt2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}),
     "llama_mha": ("llama", {**WIDE, "num_key_value_heads": 6, "tie_word_embeddings": True}),
     "llama_gqa_biased": ("llama", {**WIDE, "attention_bias": True, "mlp_bias": True}),
-    "llama_linear": ("llama", {**WIDE, **scaled("linear")}),
-    "llama_dynamic": ("llama", {**WIDE, **scaled("dynamic")}),
+    "llama_linear": ("llama", {**WIDE, **scale_rotation("linear")}),
+    "llama_dynamic": ("llama", {**WIDE, **scale_rotation("dynamic")}),
     "llama_llama3": ("llama", {**WIDE, "rope_parameters": STRETCHED}),
     "mistral": ("mistral", {**WIDE, "sliding_window": 12}),
     "mistral_unwindowed": ("mistral", {**WIDE, "sliding_window": None}),

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from drafter_files import ENTRIES, drawn, written
+from drafter_files import ENTRIES, draw_tensors, write_checkpoint
 
 torch = pytest.importorskip("torch")
 
@@ -32,7 +32,7 @@ def entry_of(layout: str):
 
 def of_specjax(layout: str, folder: Path, given: dict[str, np.ndarray], table: np.ndarray):
     """Corrected logits [K, V] and confidences of places in their order."""
-    drafter = specjax.load(written(folder, entry_of(layout)))
+    drafter = specjax.load(write_checkpoint(folder, entry_of(layout)))
     model, params = drafter.model, drafter.params | {"embedding": jnp.asarray(table)}
     params = {"ids": jnp.arange(len(table), dtype=jnp.int32), **params}
     cache, _ = model.start(params, jnp.zeros((1, 2), jnp.int32), jnp.array([2]), 8)
@@ -50,7 +50,7 @@ def of_specjax(layout: str, folder: Path, given: dict[str, np.ndarray], table: n
 def of_torch(layout: str, given: dict[str, np.ndarray], table: np.ndarray):
     """The same by `nn.Embedding`, `nn.Linear` and `nn.GRU` on the tensors of the file."""
     f, config = torch.nn.functional, entry_of(layout)["config"]
-    stored = {name: torch.tensor(x) for name, x in drawn(entry_of(layout)).items()}
+    stored = {name: torch.tensor(x) for name, x in draw_tensors(entry_of(layout)).items()}
     u, h = (torch.tensor(given[name]) for name in ("logits", "hidden"))
     tokens = torch.tensor(TOKENS)
     if layout == "dspark":

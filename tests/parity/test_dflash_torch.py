@@ -30,10 +30,10 @@ LENGTH, TOLERANCE = 61, 1e-4  # logits have a deviation of about 1.5
 
 READ = {"mask_token_id": 2, "target_layer_ids": [5, 0]}
 SHAPES: dict[str, dict[str, Any]] = {
-    "qwen3": GOLDEN["published"](),
-    "llama3": GOLDEN["published"](rope_theta=500_000.0, rope_scaling=STRETCHED, head_dim=None),
-    "biased": GOLDEN["published"](attention_bias=True, dflash_config=READ),
-    "one_layer": GOLDEN["published"](
+    "qwen3": GOLDEN["make_config"](),
+    "llama3": GOLDEN["make_config"](rope_theta=500_000.0, rope_scaling=STRETCHED, head_dim=None),
+    "biased": GOLDEN["make_config"](attention_bias=True, dflash_config=READ),
+    "one_layer": GOLDEN["make_config"](
         num_hidden_layers=1, layer_types=None, block_size=16, num_key_value_heads=4
     ),
 }
@@ -63,7 +63,7 @@ def test_drafts_beside_a_target_of_transformers_equal_pytorch(
     family: str, tied: bool, tmp_path: Path
 ) -> None:
     """Layer i is what `hidden_states` has at i + 1; embedding and output layer are the target's."""
-    config = GOLDEN["published"]()
+    config = GOLDEN["make_config"]()
     size = {"hidden_size": config["hidden_size"], "num_hidden_layers": DEPTH}
     shape = TARGETS["LLAMA"] | size | {"tie_word_embeddings": tied}
     theirs = TARGETS["build"](family, shape, seed=5)

@@ -30,12 +30,12 @@ TOLERANCE = 1e-4  # logits have a deviation of about 1.5
 
 QWEN = {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "rope_theta": 1e6}
 SHAPES: dict[str, dict[str, Any]] = {
-    "llama": GOLDEN["published"](rope_theta=500_000.0, rope_scaling=STRETCHED),
-    "llama_without_head_dim": GOLDEN["published"](head_dim=None, rope_theta=10_000.0),
-    "qwen3": GOLDEN["published"](**QWEN),
-    "wider_target": GOLDEN["published"](**QWEN, target_hidden_size=40),
-    "all_ids": GOLDEN["published"](draft_vocab_size=GOLDEN["VOCABULARY"]),
-    "eagle3.1": GOLDEN["published"](**QWEN, fc_norm=True, norm_output=True),
+    "llama": GOLDEN["make_config"](rope_theta=500_000.0, rope_scaling=STRETCHED),
+    "llama_without_head_dim": GOLDEN["make_config"](head_dim=None, rope_theta=10_000.0),
+    "qwen3": GOLDEN["make_config"](**QWEN),
+    "wider_target": GOLDEN["make_config"](**QWEN, target_hidden_size=40),
+    "all_ids": GOLDEN["make_config"](draft_vocab_size=GOLDEN["VOCABULARY"]),
+    "eagle3.1": GOLDEN["make_config"](**QWEN, fc_norm=True, norm_output=True),
     "speculators_llama": GOLDEN["speculators"](
         {"rope_theta": 500_000.0, "rope_scaling": STRETCHED}, norm_before_residual=False
     ),
@@ -76,7 +76,7 @@ def test_drafts_beside_a_target_of_transformers_equal_pytorch(
     size = {"hidden_size": width, "num_hidden_layers": DEPTH, "tie_word_embeddings": False}
     theirs = TARGETS["build"](family, TARGETS["LLAMA"] | size, seed=5)
     theirs.save_pretrained(tmp_path / "target")
-    config = GOLDEN["published"](**QWEN) if layout == "published" else GOLDEN["speculators"](QWEN)
+    config = GOLDEN["make_config"](**QWEN) if layout == "published" else GOLDEN["speculators"](QWEN)
     tensors = GOLDEN["weights"](config, seed=11, embedded=False)
     GOLDEN["save"](tmp_path / "drafter", config, tensors)
     shared = tensors | {"embed_tokens.weight": theirs.get_input_embeddings().weight.detach()}

@@ -46,7 +46,7 @@ def audio(seed: int, windows: float, shape: Any) -> np.ndarray:
     return np.concatenate(halves, axis=1)[:, : round(2 * half * windows)]
 
 
-def expected(theirs: Any, features: np.ndarray, **settings: Any) -> list[list[int]]:
+def transcribe_in_torch(theirs: Any, features: np.ndarray, **settings: Any) -> list[list[int]]:
     """Segments of `generate`, the last of a window without the time that begins another one."""
     made = theirs.generate(
         input_features=torch.tensor(features)[None], max_new_tokens=NEW_TOKENS, num_beams=1,
@@ -60,7 +60,7 @@ def expected(theirs: Any, features: np.ndarray, **settings: Any) -> list[list[in
     return [segment for segment in segments if segment]
 
 
-def found(ours: Any, rows: list[np.ndarray], **settings: Any) -> list[list[list[int]]]:
+def transcribe_here(ours: Any, rows: list[np.ndarray], **settings: Any) -> list[list[list[int]]]:
     generator = specjax.Generator(ours, max_new_tokens=NEW_TOKENS)
     made = specjax.transcribe(generator, rows, batch_size=2, **settings)
     return [[segment.tokens for segment in row] for row in made.segments]
@@ -71,9 +71,9 @@ def test_windows_conditioned_on_previous_text_are_those_of_generate(pair: Any) -
     theirs, ours = pair
     rows = [audio(seed, 3.3, theirs.config) for seed in range(3)]
     settings = {"condition_on_prev_tokens": True}
-    made = found(ours, rows, **settings)
-    assert made == [expected(theirs, row, **settings) for row in rows]
-    assert made != found(ours, rows)
+    made = transcribe_here(ours, rows, **settings)
+    assert made == [transcribe_in_torch(theirs, row, **settings) for row in rows]
+    assert made != transcribe_here(ours, rows)
 
 
 @pytest.mark.slow
@@ -85,7 +85,9 @@ def test_thresholds_that_are_met_change_nothing(pair: Any) -> None:
         "logprob_threshold": -100.0, "no_speech_threshold": 0.99,
         "condition_on_prev_tokens": True,
     }  # fmt: skip
-    assert found(ours, [row], **settings) == [expected(theirs, row, **settings)]
+    assert transcribe_here(ours, [row], **settings) == [
+        transcribe_in_torch(theirs, row, **settings)
+    ]
 
 
 @pytest.mark.slow
@@ -95,8 +97,8 @@ def test_windows_of_silence_are_those_of_generate(pair: Any) -> None:
     row, counts = audio(6, 4.2, theirs.config), set()
     for logprob, silence in ((-1.0, 0.0), (-0.7, 0.0), (-0.5, 0.0), (-0.3, 0.01), (-0.3, 0.005)):
         settings = {"logprob_threshold": logprob, "no_speech_threshold": silence}
-        theirs_made = expected(theirs, row, temperature=(0.0,), **settings)
-        assert found(ours, [row], temperature=(0.0,), **settings) == [theirs_made]
+        theirs_made = transcribe_in_torch(theirs, row, temperature=(0.0,), **settings)
+        assert transcribe_here(ours, [row], temperature=(0.0,), **settings) == [theirs_made]
         counts.add(len(theirs_made))
     assert len(counts) > 1
 

@@ -63,7 +63,7 @@ def theirs(file: Path) -> Any:
 
 
 @torch.no_grad()
-def continued(model: Any, prompt: list[int], new: int) -> list[int]:
+def generate_in_torch(model: Any, prompt: list[int], new: int) -> list[int]:
     """Greedy tokens of transformers, by the settings that it finds in the file."""
     ids = torch.tensor([prompt])
     out = model.generate(
@@ -81,7 +81,7 @@ def test_tokens_of_a_file_are_those_of_transformers(tmp_path: Path, family: str,
     prompts = GOLDEN["rows"](VOCABULARY, (12,) * PROMPTS, seed=1)[0].tolist()
     generator = specjax.Generator(loaded, {}, specjax.autoregressive(), max_new_tokens=NEW_TOKENS)
     found = generator(prompts).tokens
-    assert found == [continued(model, prompt, NEW_TOKENS) for prompt in prompts]
+    assert found == [generate_in_torch(model, prompt, NEW_TOKENS) for prompt in prompts]
     assert len({token for row in found for token in row}) > NEW_TOKENS // 2
     tokens = np.array([prompts[0] + found[0]])
     made = loaded.model.teach(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mtp_heads import JOINED_NAMES
 from safetensors.numpy import save_file
-from torch_models import built, save
+from torch_models import make_model, save
 
 torch = pytest.importorskip("torch")
 
@@ -91,7 +91,7 @@ def torch_logits(target, head) -> list[np.ndarray]:
     ],
 )
 def test_two_steps_of_a_head_have_the_logits_of_transformers(family: str, tmp_path: Path) -> None:
-    model = built(family, 3, **ENDING_IN_ATTENTION.get(family, {})).eval()
+    model = make_model(family, 3, **ENDING_IN_ATTENTION.get(family, {})).eval()
     save(family, model, tmp_path / "target")
     head = random_head(model)
     target = specjax.load(tmp_path / "target")

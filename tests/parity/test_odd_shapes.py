@@ -108,28 +108,28 @@ def prompts(seed: int, vocabulary: int) -> list[list[int]]:
     return [rng.integers(2, vocabulary, length).tolist() for length in lengths]
 
 
-def padded(rows: list[list[int]], width: int) -> np.ndarray:
+def pad_rows(rows: list[list[int]], width: int) -> np.ndarray:
     return np.array([[*row, *[0] * (width - len(row))] for row in rows], np.int32)
 
 
 def their_logits(pair: Pair) -> np.ndarray:
     """Logits [B, N, V] of the positions that were decoded here."""
     if pair.encodes:
-        source, length = padded(pair.prompts, LONGEST), np.array([len(p) for p in pair.prompts])
-        return T5["logits"](pair.theirs, source, length, fed(pair))
+        source, length = pad_rows(pair.prompts, LONGEST), np.array([len(p) for p in pair.prompts])
+        return T5["logits"](pair.theirs, source, length, feed_rows(pair))
     rows = [prompt + made for prompt, made in zip(pair.prompts, pair.decoded, strict=True)]
-    every = CAUSAL["logits"](pair.theirs, padded(rows, LONGEST + NEW_TOKENS))
+    every = CAUSAL["logits"](pair.theirs, pad_rows(rows, LONGEST + NEW_TOKENS))
     starts = np.array([len(prompt) - 1 for prompt in pair.prompts])
     where = starts[:, None] + np.arange(NEW_TOKENS)
     return np.take_along_axis(every, where[:, :, None], axis=1)
 
 
-def fed(pair: Pair) -> np.ndarray:
+def feed_rows(pair: Pair) -> np.ndarray:
     """Tokens [B, N] behind which the decoded ones come."""
     start = pair.ours.model.info.start_token if pair.encodes else None
     first = [[start] if pair.encodes else prompt[-1:] for prompt in pair.prompts]
     made = [made[: NEW_TOKENS - 1] for made in pair.decoded]
-    return padded([a + b for a, b in zip(first, made, strict=True)], NEW_TOKENS)
+    return pad_rows([a + b for a, b in zip(first, made, strict=True)], NEW_TOKENS)
 
 
 def our_logits(pair: Pair) -> np.ndarray:
@@ -141,7 +141,9 @@ def our_logits(pair: Pair) -> np.ndarray:
         return model.extend(params, tokens, cache)[0].logits
 
     length = np.array([len(prompt) for prompt in pair.prompts], np.int32)
-    return np.asarray(compute(pair.ours.params, padded(pair.prompts, LONGEST), length, fed(pair)))
+    return np.asarray(
+        compute(pair.ours.params, pad_rows(pair.prompts, LONGEST), length, feed_rows(pair))
+    )
 
 
 def inside(pair: Pair) -> np.ndarray:
@@ -154,7 +156,7 @@ def test_logits_and_greedy_tokens_are_those_of_pytorch(pair: Pair) -> None:
     difference = np.abs(our_logits(pair) - expected)[mask]
     tolerance = TOLERANCE * MAGNIFIED.get(pair.theirs.config.model_type, 1)
     assert difference.max() < tolerance * max(1.0, np.abs(expected[mask]).max())
-    chosen = padded(pair.decoded, NEW_TOKENS)
+    chosen = pad_rows(pair.decoded, NEW_TOKENS)
     lead = expected.max(-1) - np.take_along_axis(expected, chosen[..., None], -1)[..., 0]
     assert lead[mask].max() < TOLERANCE
     assert np.count_nonzero(lead[mask]) <= MOST_TIES

@@ -32,12 +32,12 @@ SPECULATORS = {
     "mask_token_id": MASK_TOKEN,
 }
 SHAPES: dict[str, dict[str, Any]] = {
-    "specforge": GOLDEN["published"](
+    "specforge": GOLDEN["make_config"](
         rope_theta=500_000.0, rope_scaling=GOLDEN["STRETCHED"], **SPECFORGE
     ),
-    "all_ids": GOLDEN["published"](draft_vocab_size=GOLDEN["VOCABULARY"], **SPECFORGE),
-    "normed_residual": GOLDEN["published"](**QWEN, norm_before_residual=True, **SPECFORGE),
-    "wider_target": GOLDEN["published"](**QWEN, target_hidden_size=40, **SPECFORGE),
+    "all_ids": GOLDEN["make_config"](draft_vocab_size=GOLDEN["VOCABULARY"], **SPECFORGE),
+    "normed_residual": GOLDEN["make_config"](**QWEN, norm_before_residual=True, **SPECFORGE),
+    "wider_target": GOLDEN["make_config"](**QWEN, target_hidden_size=40, **SPECFORGE),
     "speculators_llama": GOLDEN["speculators"](
         {"rope_theta": 500_000.0, "rope_scaling": GOLDEN["STRETCHED"], **DEEP}, **SPECULATORS
     ),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from mutations import Mutation
-from published_configs import Published, published
+from published_configs import Published, read_published
 
 pytest.importorskip("torch")
 
@@ -22,7 +22,7 @@ from transformers import WhisperConfig, WhisperForConditionalGeneration  # noqa:
 
 pytestmark = pytest.mark.slow
 
-READ = {name: one for name, one in published().items() if not one.refused}
+READ = {name: one for name, one in read_published().items() if not one.refused}
 TEXT = [name for name, one in READ.items() if one.config["model_type"] != "whisper"]
 SPEECH = sorted(set(READ) - set(TEXT))
 NOT_OF_THE_SHAPE = {"model_type", "torch_dtype", "transformers_version", "_attn_implementation"}

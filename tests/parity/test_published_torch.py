@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drafter_files import READ, drawn, layer_words, written
+from drafter_files import READ, draw_tensors, layer_words, write_checkpoint
 from published import GOLDEN as FOLDER
 from published import block_logits, logits
 
@@ -92,7 +92,7 @@ def as_torch(tensors: dict[str, np.ndarray], block: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_logits_of_a_drafter_equal_pytorch(name: str, tmp_path: Path) -> None:
     entry = entry_of(name)
-    config, tensors = plain(entry["config"]), drawn(entry)
+    config, tensors = plain(entry["config"]), draw_tensors(entry)
     layer = layer_words(config)
     embedding = tensors.get(
         "embed_tokens.weight",
@@ -103,7 +103,7 @@ def test_logits_of_a_drafter_equal_pytorch(name: str, tmp_path: Path) -> None:
     reference = Drafter(config, {})
     reference.tensors = as_torch(tensors | shared, reference.block)
     first, later, _ = reference.draft(**given)
-    found = load(written(tmp_path / "it", entry))
+    found = load(write_checkpoint(tmp_path / "it", entry))
     params = complete_params(found.model.config, found.params, {"embedding": embedding})
     made = logits(found.model, params, *given.values(), 7)
     for ours, theirs in zip(made, (first, later), strict=True):
@@ -115,9 +115,9 @@ def test_logits_of_a_block_equal_pytorch(name: str, tmp_path: Path) -> None:
     entry = entry_of(name)
     config = plain(entry["config"])
     tables, given = DFLASH["tables"](config, 12), DFLASH["text"](config, 13, LENGTH)
-    tensors = {name: torch.tensor(one) for name, one in drawn(entry).items()}
+    tensors = {name: torch.tensor(one) for name, one in draw_tensors(entry).items()}
     wanted = Block(config, tensors, **tables).block_logits(**given, size=config["block_size"])
-    found = load(written(tmp_path / "it", entry))
+    found = load(write_checkpoint(tmp_path / "it", entry))
     embedding, head = (tables[table].numpy() for table in ("embedding", "head"))
     target = {"embedding": embedding, "head": {"kernel": head.T}}
     params = complete_params(found.model.config, found.params, target)

@@ -10,7 +10,7 @@ import pytest
 from feature_drafters import on_t5, without_encoder
 from parallel_heads import heads_on_target
 from tiny import corpus, write_pair
-from torch_models import built, save
+from torch_models import make_model, save
 
 import specjax
 
@@ -71,9 +71,9 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """A random PyTorch model, the same one loaded here, and a random one to draft for it."""
     family, folder = request.param, tmp_path_factory.mktemp(request.param)
     seed, changes = FAMILIES[family]
-    theirs = built(family, seed, **changes)
+    theirs = make_model(family, seed, **changes)
     save(family, theirs, folder)
-    save(family, built(family, seed + 1, **changes), folder / "drafter")
+    save(family, make_model(family, seed + 1, **changes), folder / "drafter")
     return theirs, specjax.load(folder), specjax.load(folder / "drafter")
 
 

@@ -14,7 +14,7 @@ from mutations import GONE, Mutation, apply_fault, check_alike, each
 pytest.importorskip("torch")
 
 from speech_checkpoint import Speech, same  # noqa: E402
-from torch_models import built, maker  # noqa: E402
+from torch_models import make_model, maker  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -26,12 +26,12 @@ SILENT = WHISPER["NO_TIMESTAMPS"]
 FILE = WHISPER["GENERATION"]
 
 
-def saying(field: str, *values: Any, **also: Any) -> list[Mutation]:
+def list_mutations(field: str, *values: Any, **also: Any) -> list[Mutation]:
     """The field of the generation file at each of the values, with others changed `also`."""
     return [Mutation({}, {field: value, **also}) for value in values]
 
 
-def failing(why: str, *values: Mutation) -> list[Mutation]:
+def list_failures(why: str, *values: Mutation) -> list[Mutation]:
     """The same, with the reason why Hugging Face decodes nothing."""
     return [dataclasses.replace(value, fails_there=why) for value in values]
 
@@ -56,7 +56,7 @@ CONFIG: list[Mutation] = [
     *each("decoder_start_token_id", 3),
     *each("eos_token_id", 64, None),
     *each("pad_token_id", 64, None),
-    *failing("its class's default is no token of so few", *each("pad_token_id", GONE)),
+    *list_failures("its class's default is no token of so few", *each("pad_token_id", GONE)),
     *each("is_encoder_decoder", False),
     *each("use_weighted_layer_sum", True),
     *each("apply_spec_augment", True),
@@ -70,20 +70,22 @@ CONFIG: list[Mutation] = [
     *each("no_such_field", 1),
 ]
 SAID: list[Mutation] = [
-    *saying("is_multilingual", False, None, GONE),
-    *saying("lang_to_id", {"<|de|>": DE}, {}, GONE, {"<|en|>": 96}),
-    *failing("it looks for the languages of null", *saying("lang_to_id", None)),
-    *saying("task_to_id", {"transcribe": TRANSCRIBE}, {}, None, GONE),
-    *saying("language", "fr", "german", "<|en|>", "xx", None),
-    *saying("task", "translate", "transcribe", "sing"),
-    *saying("task", "translate", language="de"),
-    *saying("language", "de", forced_decoder_ids=GONE),
-    *saying("forced_decoder_ids", GONE, None, [[1, DE], [2, TRANSLATE]], [[1, None]], [[2, EN]]),
-    *saying("forced_decoder_ids", [[1, FR], [2, TRANSCRIBE], [3, SILENT]], [[1, 96]], "no"),
-    *saying("no_timestamps_token_id", GONE, 88, 96),
-    *failing("it counts on from null", *saying("no_timestamps_token_id", None)),
-    *saying("return_timestamps", True, GONE, None),
-    *saying("return_timestamps", True, language="fr", task="translate"),
+    *list_mutations("is_multilingual", False, None, GONE),
+    *list_mutations("lang_to_id", {"<|de|>": DE}, {}, GONE, {"<|en|>": 96}),
+    *list_failures("it looks for the languages of null", *list_mutations("lang_to_id", None)),
+    *list_mutations("task_to_id", {"transcribe": TRANSCRIBE}, {}, None, GONE),
+    *list_mutations("language", "fr", "german", "<|en|>", "xx", None),
+    *list_mutations("task", "translate", "transcribe", "sing"),
+    *list_mutations("task", "translate", language="de"),
+    *list_mutations("language", "de", forced_decoder_ids=GONE),
+    *list_mutations(
+        "forced_decoder_ids", GONE, None, [[1, DE], [2, TRANSLATE]], [[1, None]], [[2, EN]]
+    ),
+    *list_mutations("forced_decoder_ids", [[1, FR], [2, TRANSCRIBE], [3, SILENT]], [[1, 96]], "no"),
+    *list_mutations("no_timestamps_token_id", GONE, 88, 96),
+    *list_failures("it counts on from null", *list_mutations("no_timestamps_token_id", None)),
+    *list_mutations("return_timestamps", True, GONE, None),
+    *list_mutations("return_timestamps", True, language="fr", task="translate"),
     *(
         change
         for field, values in (
@@ -92,44 +94,46 @@ SAID: list[Mutation] = [
             ("begin_suppress_tokens", ([91, 92],)),
             ("no_repeat_ngram_size", (2,)),
         )
-        for change in saying(field, *values, return_timestamps=True, language="fr")
+        for change in list_mutations(field, *values, return_timestamps=True, language="fr")
     ),
-    *saying("suppress_tokens", [64, 93], [], [-1], [96]),
-    *failing("it wants a list", *saying("suppress_tokens", 64)),
-    *saying("begin_suppress_tokens", [64, 93, EOS], [], None, [FR]),
-    *saying("decoder_start_token_id", 3),
-    *failing("its Whisper has no other start", *saying("decoder_start_token_id", GONE, None)),
-    *saying("eos_token_id", 64, [EOS, 64], GONE),
-    *saying("pad_token_id", 64, GONE),
-    *saying("bos_token_id", 3, GONE),
-    *saying("repetition_penalty", 1.7),
-    *saying("no_repeat_ngram_size", 2),
-    *saying("min_length", 9),
-    *saying("min_new_tokens", 6),
-    *saying("bad_words_ids", [[93], [64, 64]]),
-    *saying("forced_bos_token_id", 9),
-    *saying("forced_eos_token_id", EOS),
-    *saying("encoder_no_repeat_ngram_size", 1, 2),
-    *saying("encoder_repetition_penalty", 8.0),
-    *saying("sequence_bias", [[[93], -4.0], [[64], 2.0]]),
-    *saying("exponential_decay_length_penalty", [3, 1.4]),
-    *saying("prev_sot_token_id", 87),
-    *saying("alignment_heads", [[0, 0]]),
-    *saying("median_filter_width", 3),
-    *saying("no_speech_threshold", 0.6),
-    *saying("logprob_threshold", -1.0),
-    *saying("compression_ratio_threshold", 1.35),
-    *saying("condition_on_prev_tokens", False),
-    *saying("num_beams", 3),
-    *saying("max_length", 448),
-    *saying("no_such_setting", 4),
+    *list_mutations("suppress_tokens", [64, 93], [], [-1], [96]),
+    *list_failures("it wants a list", *list_mutations("suppress_tokens", 64)),
+    *list_mutations("begin_suppress_tokens", [64, 93, EOS], [], None, [FR]),
+    *list_mutations("decoder_start_token_id", 3),
+    *list_failures(
+        "its Whisper has no other start", *list_mutations("decoder_start_token_id", GONE, None)
+    ),
+    *list_mutations("eos_token_id", 64, [EOS, 64], GONE),
+    *list_mutations("pad_token_id", 64, GONE),
+    *list_mutations("bos_token_id", 3, GONE),
+    *list_mutations("repetition_penalty", 1.7),
+    *list_mutations("no_repeat_ngram_size", 2),
+    *list_mutations("min_length", 9),
+    *list_mutations("min_new_tokens", 6),
+    *list_mutations("bad_words_ids", [[93], [64, 64]]),
+    *list_mutations("forced_bos_token_id", 9),
+    *list_mutations("forced_eos_token_id", EOS),
+    *list_mutations("encoder_no_repeat_ngram_size", 1, 2),
+    *list_mutations("encoder_repetition_penalty", 8.0),
+    *list_mutations("sequence_bias", [[[93], -4.0], [[64], 2.0]]),
+    *list_mutations("exponential_decay_length_penalty", [3, 1.4]),
+    *list_mutations("prev_sot_token_id", 87),
+    *list_mutations("alignment_heads", [[0, 0]]),
+    *list_mutations("median_filter_width", 3),
+    *list_mutations("no_speech_threshold", 0.6),
+    *list_mutations("logprob_threshold", -1.0),
+    *list_mutations("compression_ratio_threshold", 1.35),
+    *list_mutations("condition_on_prev_tokens", False),
+    *list_mutations("num_beams", 3),
+    *list_mutations("max_length", 448),
+    *list_mutations("no_such_setting", 4),
 ]
 CASES = {f"{index}-{change}": change for index, change in enumerate(CONFIG + SAID)}
 
 
 @pytest.fixture(scope="module")
 def speech(tmp_path_factory: pytest.TempPathFactory) -> Speech:
-    return Speech(tmp_path_factory.mktemp("speech"), built("whisper", 40), EOS)
+    return Speech(tmp_path_factory.mktemp("speech"), make_model("whisper", 40), EOS)
 
 
 def mutate(speech: Speech, mutation: Mutation) -> None:

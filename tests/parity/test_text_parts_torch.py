@@ -142,7 +142,7 @@ def test_logits_and_greedy_tokens_are_those_of_pytorch(pair: Any) -> None:
     assert difference < TOLERANCE * max(1.0, np.abs(expected).max())
     prompts = [row[:n].tolist() for row, n in zip(tokens, length, strict=True)]
     found = decode(ours, autoregressive(), prompts)
-    assert found == [continued(theirs, prompt) for prompt in prompts]
+    assert found == [generate_in_torch(theirs, prompt) for prompt in prompts]
     assert decode(ours, Strategy(EarlyExit(3, exit=1)), prompts) == found
 
 
@@ -151,7 +151,7 @@ def decode(ours: Any, strategy: Strategy, prompts: list[list[int]]) -> list[list
     return texts(run(models, {"target": ours.params}, strategy, prompts, NEW_TOKENS))
 
 
-def continued(theirs: Any, prompt: list[int]) -> list[int]:
+def generate_in_torch(theirs: Any, prompt: list[int]) -> list[int]:
     given = torch.tensor([prompt])
     made = theirs.generate(
         given,

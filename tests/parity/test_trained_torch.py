@@ -30,7 +30,7 @@ SHAPES = {
 }  # fmt: skip
 
 
-def trained(folder: Path, kind: str) -> Path:
+def train_model(folder: Path, kind: str) -> Path:
     """A model of that kind after a few steps on the tiny corpus."""
     write_pair(folder)
     config: ConfigDict = train_config(
@@ -53,7 +53,7 @@ def trained(folder: Path, kind: str) -> Path:
 def test_greedy_tokens_are_the_same_in_transformers(kind: str, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
-    exported = trained(tmp_path, kind)
+    exported = train_model(tmp_path, kind)
     auto = AutoModelForSeq2SeqLM if kind == "t5" else AutoModelForCausalLM
     theirs = auto.from_pretrained(exported, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(exported)

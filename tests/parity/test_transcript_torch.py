@@ -50,7 +50,7 @@ def audios(shape: Any) -> list[np.ndarray]:
     return rows
 
 
-def expected(theirs: Any, features: np.ndarray) -> list[tuple[float, float, list[int]]]:
+def transcribe_in_torch(theirs: Any, features: np.ndarray) -> list[tuple[float, float, list[int]]]:
     """Segments of `generate`, the last of a window without the time that begins another one."""
     made = theirs.generate(
         input_features=torch.tensor(features)[None],
@@ -69,7 +69,9 @@ def expected(theirs: Any, features: np.ndarray) -> list[tuple[float, float, list
     return [segment for segment in segments if segment[2]]
 
 
-def found(transcript: specjax.Transcript, row: int) -> list[tuple[float, float, list[int]]]:
+def transcribe_here(
+    transcript: specjax.Transcript, row: int
+) -> list[tuple[float, float, list[int]]]:
     return [(one.start, one.end, one.tokens) for one in transcript.segments[row]]
 
 
@@ -87,7 +89,7 @@ def test_segments_of_long_audio_are_those_of_generate(pair: Any) -> None:
     generator = specjax.Generator(ours, max_new_tokens=NEW_TOKENS)
     transcript = specjax.transcribe(generator, features, batch_size=3)
     for row, one in enumerate(features):
-        same(found(transcript, row), expected(theirs, one))
+        same(transcribe_here(transcript, row), transcribe_in_torch(theirs, one))
     assert max(map(len, transcript.segments)) > max(WINDOWS)
 
 

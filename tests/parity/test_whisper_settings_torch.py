@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch_models import built, maker, save, with_more_ends
+from torch_models import make_model, maker, save, with_more_ends
 
 torch = pytest.importorskip("torch")
 
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With a target, whose texts end early and late, and a random model to draft for it."""
     made = tmp_path_factory.mktemp("whisper")
     for name, seed in (("target", 40), ("drafter", 45)):
-        save("whisper", with_more_ends(built("whisper", seed), EOS), made / name)
+        save("whisper", with_more_ends(make_model("whisper", seed), EOS), made / name)
     return made
 
 
@@ -57,7 +57,7 @@ def in_words(target: Any, options: dict[str, Any]) -> Any:
     return specjax.in_language(target, **said) if said else target
 
 
-def suppressed(plain: list[list[int]]) -> dict[str, list[int]]:
+def choose_suppressed(plain: list[list[int]]) -> dict[str, list[int]]:
     """What texts often hold, and every first token of theirs that is not among it; no ends."""
     words, counts = np.unique(np.concatenate(plain), return_counts=True)
     often = [int(words[at]) for at in np.argsort(-counts) if words[at] not in (EOS, FIRST_TIME)][:3]
@@ -70,7 +70,7 @@ def test_suppressed_tokens_are_those_of_generate(folder: Path, options: dict[str
     """Of the target alone, and where a random model drafts."""
     features = WHISPER["heard"](3, ROWS)
     plain = run_speech(WHISPER["greedy"](theirs_under(folder, {}), features, NEW_TOKENS, **options))
-    settings = suppressed(plain)
+    settings = choose_suppressed(plain)
     theirs = theirs_under(folder, settings)
     expected = run_speech(WHISPER["greedy"](theirs, features, NEW_TOKENS, **options))
     assert all(one[0] != other[0] for one, other in zip(plain, expected, strict=True))

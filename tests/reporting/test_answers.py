@@ -26,7 +26,7 @@ def run(**others: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {"autoregressive": ALONE, **others}
 
 
-def drawn(**changes: Any) -> dict[str, Any]:
+def make_sampled(**changes: Any) -> dict[str, Any]:
     return {"identical_to_target": None, "differing": None, "near_ties": None} | changes
 
 
@@ -108,8 +108,8 @@ def test_a_run_of_the_target_alone_compares_nothing():
 def test_sampled_strategies_are_compared_with_their_own_baseline():
     strategies = run(
         greedy=entry(1.5),
-        sampled=ALONE | drawn(baseline="sampled", ms_per_token=3.0),
-        draws=entry(1.4, **drawn(baseline="sampled", ms_per_token=3.0 / 1.4)),
+        sampled=ALONE | make_sampled(baseline="sampled", ms_per_token=3.0),
+        draws=entry(1.4, **make_sampled(baseline="sampled", ms_per_token=3.0 / 1.4)),
     )
     _, (first, second) = fastest(strategies)
     assert first.startswith("Against `autoregressive`: the fastest")
@@ -150,7 +150,7 @@ def test_older_results_know_differences_by_their_share():
 
 
 def test_sampling_is_exact_in_distribution():
-    strategies = run(draws=entry(1.4, **drawn()))
+    strategies = run(draws=entry(1.4, **make_sampled()))
     short, (sentence,) = exact(strategies, 40)
     assert short == "Yes, by its distribution" and "by construction" in sentence
 
@@ -176,7 +176,7 @@ def test_many_lossy_strategies_are_counted():
     assert len(sentences) == 5 and sentences[-1] == "The table has 3 more lossy strategies."
 
 
-def timed(**changes: Any) -> dict[str, Any]:
+def make_timed(**changes: Any) -> dict[str, Any]:
     """4 tokens a round; of 10 s 6 in the target, 1 in the drafter, 1 fixed, 2 between."""
     return entry(
         1.5,
@@ -198,7 +198,7 @@ def base() -> dict[str, Any]:
 
 
 def test_each_cost_is_priced_by_what_the_run_would_take_without_it():
-    assert what_if(timed(), base()) == pytest.approx(
+    assert what_if(make_timed(), base()) == pytest.approx(
         {
             "checks": 1.5 * 10 / (10 - 6 + 3.5),
             "rest": 1.5 * 10 / (10 - 2),
@@ -207,11 +207,11 @@ def test_each_cost_is_priced_by_what_the_run_would_take_without_it():
             "fixed": 1.6,
         }
     )
-    assert list(what_if(timed(), base()))[:2] == ["checks", "rest"]
+    assert list(what_if(make_timed(), base()))[:2] == ["checks", "rest"]
 
 
 def test_the_two_largest_costs_are_named_with_what_helps():
-    short, sentences = why_not_faster({"autoregressive": base(), "fast": timed()})
+    short, sentences = why_not_faster({"autoregressive": base(), "fast": make_timed()})
     assert short == "Checking the drafts: most of what is left to gain"
     accepted, round_, shares, predicted, first, second = sentences
     assert "80.0%" in accepted and "gives 4.00 tokens instead of 1" in accepted
@@ -223,8 +223,8 @@ def test_the_two_largest_costs_are_named_with_what_helps():
 
 def test_the_page_says_which_way_rounds_were_priced():
     """Older results have nothing but calls, timed alone."""
-    old = timed()
-    new = timed() | {
+    old = make_timed()
+    new = make_timed() | {
         "predicted": {
             "with_v": 1.62, "calls_alone": 2.24, "priced": "in place", "round_ms": 1.9,
             "calls_ms": 1.25, "measured": 1.6, "error_percent": 1.25,
@@ -246,7 +246,7 @@ def test_the_page_says_which_way_rounds_were_priced():
 
 def test_calls_that_were_dearer_alone_are_scaled_to_the_run():
     time = {"total": 10.0, "target": 12.0, "drafter": 6.0, "fixed": 1.0, "rest": -9.0}
-    _, sentences = why_not_faster({"autoregressive": base(), "fast": timed() | {"time": time}})
+    _, sentences = why_not_faster({"autoregressive": base(), "fast": make_timed() | {"time": time}})
     assert any("60% in the target, 30% in the drafter, 10% for" in each for each in sentences)
     assert not any("between the model calls" in each for each in sentences)
 
@@ -254,14 +254,14 @@ def test_calls_that_were_dearer_alone_are_scaled_to_the_run():
 def test_unpriced_calls_explain_what_is_known():
     time = {"total": 10.0, "target": None, "drafter": None, "fixed": 1.0, "rest": 9.0}
     predicted = {"theorem_3_8": None, "with_v": None, "measured": 1.5, "error_percent": None}
-    strategy = timed() | {"time": time, "predicted": predicted, "handovers": None}
+    strategy = make_timed() | {"time": time, "predicted": predicted, "handovers": None}
     short, sentences = why_not_faster({"autoregressive": base(), "fast": strategy})
     assert short == "4.00 tokens for each call of the target"
     assert len(sentences) == 2
 
 
 def test_a_strategy_that_never_calls_the_target_has_no_rounds_to_explain():
-    strategy = timed() | {"tokens_per_target_call": 0.0, "rounds": {"count": 0}}
+    strategy = make_timed() | {"tokens_per_target_call": 0.0, "rounds": {"count": 0}}
     _, sentences = why_not_faster({"autoregressive": base(), "fast": strategy})
     assert sentences[0] == "`fast`, the strategy explained here, never called the target."
     assert not any("single steps" in each for each in sentences)

@@ -61,7 +61,7 @@ def command(folder: Path, width: int, scheme: int) -> list[str]:
     ]  # fmt: skip
 
 
-def measured(text: str, folder: Path, width: int, scheme: int) -> dict[str, Any]:
+def measure_page(text: str, folder: Path, width: int, scheme: int) -> dict[str, Any]:
     """What a second script finds, which the page's own policy would not run.
 
     In a frame: windows are at least 500 pixels wide.
@@ -88,7 +88,7 @@ def measured(text: str, folder: Path, width: int, scheme: int) -> dict[str, Any]
     ],
 )
 def test_a_page_is_legible_and_its_tables_sort(text, tmp_path, width, scheme, ink, ground):
-    found = measured(text, tmp_path, width, scheme)
+    found = measure_page(text, tmp_path, width, scheme)
     assert found["width"] == width and found["overflow"] == 0
     assert found["boxes"] and found["captions"] and found["column"] and found["letters"] > 8
     assert (found["ink"], found["ground"], found["drawn"]) == (ink, ground, ink)

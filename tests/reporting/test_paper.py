@@ -50,7 +50,7 @@ def run(tmp_path) -> str:
     return write_run(tmp_path / "one", "spec_bench", ["qa", "rag"], [1.0, 1.0])
 
 
-def printed(capsys, *flags: str) -> list[str]:
+def print_table(capsys, *flags: str) -> list[str]:
     assert main(["paper", *flags]) == 0
     return capsys.readouterr().out.splitlines()
 
@@ -68,7 +68,7 @@ def printed(capsys, *flags: str) -> list[str]:
 def test_lengths_are_by_the_convention_that_the_caption_names(
     run, capsys, convention, qa, rag, overall
 ):
-    caption, _, head, _, plain, drafted = printed(capsys, run, f"--convention={convention}")
+    caption, _, head, _, plain, drafted = print_table(capsys, run, f"--convention={convention}")
     assert caption.startswith(CONVENTIONS[convention].name + ": ")
     assert caption.endswith("; 2 requests.")
     assert head == "| strategy | qa | rag | overall |"
@@ -77,20 +77,22 @@ def test_lengths_are_by_the_convention_that_the_caption_names(
 
 
 def test_speedups_and_verify_rates_have_tables_of_their_own(run, capsys):
-    caption, *_, drafted = printed(capsys, run, "--figure=speedup")
+    caption, *_, drafted = print_table(capsys, run, "--figure=speedup")
     assert "over the baseline's" in caption
     assert drafted == "| drafted | 2.00 | 1.00 | 1.86 |"  # (12 + 1) / (6 + 1)
-    caption, *_, plain, drafted = printed(capsys, run, "--figure=verify_rate")
+    caption, *_, plain, drafted = print_table(capsys, run, "--figure=verify_rate")
     assert "DeepSpec" in caption and plain == "| plain | - | - | - |"
     assert drafted == "| drafted | 1.000 | 0.250 | 0.812 |"  # 13 / (12 + 4)
 
 
 def test_several_runs_are_columns_with_all_of_their_requests_last(tmp_path, run, capsys):
     other = write_run(tmp_path / "two", "math500", None, [0.5, 1.0])
-    caption, _, head, _, plain, drafted = printed(capsys, run, other, "--convention=speed_bench")
+    caption, _, head, _, plain, drafted = print_table(
+        capsys, run, other, "--convention=speed_bench"
+    )
     assert head == "| strategy | spec\\_bench | math500 | overall |"
     assert drafted == "| drafted | 2.12 | 2.12 | 2.12 |" and "4 requests" in caption
-    *_, drafted = printed(capsys, run, other, "--figure=speedup")
+    *_, drafted = print_table(capsys, run, other, "--figure=speedup")
     assert drafted == "| drafted | 1.86 | 3.57 | 2.71 |"  # (13 + 25) / (7 + 7)
 
 
@@ -114,7 +116,7 @@ def test_runs_of_the_same_data_are_told_apart_by_their_folders(tmp_path, run):
 
 
 def test_latex_has_the_caption_in_a_float(run, capsys):
-    lines = printed(capsys, run, "--convention=deepspec", "--format=latex")
+    lines = print_table(capsys, run, "--convention=deepspec", "--format=latex")
     assert lines[0] == r"\begin{table}" and lines[-1] == r"\end{table}"
     assert lines[2].startswith(r"\caption{Accepted length $\tau$ (DeepSpec): all tokens over all")
     assert r"drafted & 4.00 & 1.00 & 3.25 \\" in lines
@@ -129,7 +131,7 @@ def test_intervals_are_half_widths(tmp_path, capsys):
     pooled = content["evaluation"]["drafted"]["overall"]["without_prefill"]["pooled"]
     pooled.update(low=3.0, high=3.5)
     file.write_text(json.dumps(content))
-    caption, *_, plain, drafted = printed(capsys, str(folder), "--intervals")
+    caption, *_, plain, drafted = print_table(capsys, str(folder), "--intervals")
     assert "95% interval" in caption and plain == "| plain | 1.00 |"
     assert drafted == "| drafted | 3.25±0.25 |"
 

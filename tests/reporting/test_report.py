@@ -190,10 +190,10 @@ def figures():
         yield draw.__name__, lambda draw=draw: draw(results["strategies"])
     yield "roofline", lambda: operations.roofline(results)
     yield "pareto", pareto
-    yield "compare", compared
+    yield "compare", compare_runs
 
 
-def compared():
+def compare_runs():
     """Three runs of all strategies; the last one has no intervals."""
     runs = ("runs/before", "runs/a name that is longer than what fits", "runs/after")
     rows = []

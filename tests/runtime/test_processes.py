@@ -50,6 +50,6 @@ def test_a_mesh_of_some_devices_is_refused_to_several_processes(monkeypatch) -> 
 
 
 def test_a_failure_of_a_single_process_is_raised_and_its_exit_code_kept() -> None:
-    assert processes.ending(lambda argv: len(argv), ["a", "b"]) == 2
+    assert processes.exit_together(lambda argv: len(argv), ["a", "b"]) == 2
     with pytest.raises(ZeroDivisionError):
-        processes.ending(lambda argv: 1 // 0, [])
+        processes.exit_together(lambda argv: 1 // 0, [])

@@ -13,7 +13,7 @@ from specjax.runtime.programs import side_by_side
 
 
 @functools.partial(jax.jit, static_argnames="times")
-def scaled(x: jax.Array, times: int) -> jax.Array:
+def scale(x: jax.Array, times: int) -> jax.Array:
     return x * times
 
 
@@ -27,12 +27,12 @@ def test_a_call_finds_what_was_compiled_ahead_of_it() -> None:
     jax.monitoring.register_event_duration_secs_listener(hear)
     try:
         compilers = {
-            str(n): functools.partial(lambda n: scaled.lower(x, n).compile(), n) for n in (5, 6, 7)
+            str(n): functools.partial(lambda n: scale.lower(x, n).compile(), n) for n in (5, 6, 7)
         }
         seconds = dict(side_by_side(compilers))
         assert set(seconds) == set(compilers) and min(seconds.values()) > 0
         assert len(compiled) == 3
-        assert np.asarray(scaled(x, 6)).tolist() == [6.0] * 3
+        assert np.asarray(scale(x, 6)).tolist() == [6.0] * 3
         assert len(compiled) == 3
     finally:
         jax.monitoring.unregister_event_duration_listener(hear)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scripted import traced
+from scripted import trace_scripts
 
 from specjax.decoding.loop import begin, generate
 from specjax.decoding.round import propose, round_, verify
@@ -40,7 +40,7 @@ def run(
     `own` are the prompts of models with another vocabulary, by name, `settings` those of
     generation.
     """
-    models, params = traced(models, params)
+    models, params = trace_scripts(models, params)
     made = decoder(models, strategy, limit)
     kept = {name: params[name] for name in made.inputs}
     options = with_own(strategy, own)
@@ -74,14 +74,14 @@ def first_state(made: Decoder, params, prompt, length, keys, limit, options) -> 
 
 
 @functools.partial(jax.jit, static_argnames="made")
-def drafted(made: Decoder, params, state: State):
+def propose_jitted(made: Decoder, params, state: State):
     """What `propose` gives in a state, jitted: its draft first."""
     return propose(made, made.env(params), state)
 
 
 __all__ = [
     "decoder",
-    "drafted",
+    "propose_jitted",
     "first_state",
     "inputs",
     "one_round",

@@ -45,17 +45,19 @@ def target_params() -> Params:
     return jax.tree.map(lambda x: x * 1.3, TARGET.init(jax.random.key(3)))
 
 
-def written(folder: Path, entry: Entry, seed: int = 0, tensors: Tensors | None = None) -> Path:
+def write_checkpoint(
+    folder: Path, entry: Entry, seed: int = 0, tensors: Tensors | None = None
+) -> Path:
     """The checkpoint of an entry, with random weights unless others are given."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(entry["config"]), "utf-8")
     file = "medusa_lm_head" if entry["tensors"] == "medusa" else "model"
-    tensors = drawn(entry, seed) if tensors is None else tensors
+    tensors = draw_tensors(entry, seed) if tensors is None else tensors
     save_file(tensors, folder / f"{file}.safetensors", metadata={"format": "pt"})
     return folder
 
 
-def drawn(entry: Entry, seed: int = 0) -> Tensors:
+def draw_tensors(entry: Entry, seed: int = 0) -> Tensors:
     """Random weights under the names of an entry's layout."""
     layout, config = entry["tensors"], entry["config"]
     random = np.random.default_rng(seed)
@@ -115,7 +117,7 @@ def _norms(layer: Mapping[str, Any]) -> Shapes:
     return {f"self_attn.{w}_norm": (head,) for w in "qk"}
 
 
-def _named(tensors: Mapping[str, tuple[int, ...]], block: str = "") -> Shapes:
+def name_weights(tensors: Mapping[str, tuple[int, ...]], block: str = "") -> Shapes:
     return {f"{block}{name}.weight": shape for name, shape in tensors.items()}
 
 
@@ -133,7 +135,7 @@ def _eagle3(config: Mapping[str, Any], block: str) -> Shapes:
         others["input_norm"] = (read,)
     if config.get("fc_norm"):
         others |= {f"fc_norm.{number}": (hidden,) for number in range(3)}
-    return _named(others) | _named(tensors, f"{block}.")
+    return name_weights(others) | name_weights(tensors, f"{block}.")
 
 
 def _midlayer(config: Mapping[str, Any]) -> Shapes:
@@ -146,7 +148,7 @@ def _first_layer(config: Mapping[str, Any]) -> Shapes:
 
 def _two_layers(config: Mapping[str, Any]) -> Shapes:
     second = _layer(config, config["hidden_size"]) | {"input_layernorm": (config["hidden_size"],)}
-    return _first_layer(config) | _named(second, "layers.1.")
+    return _first_layer(config) | name_weights(second, "layers.1.")
 
 
 def _p_eagle(config: Mapping[str, Any]) -> Shapes:
@@ -156,7 +158,7 @@ def _p_eagle(config: Mapping[str, Any]) -> Shapes:
     if layer.get("model_type") == "qwen3":
         plain |= _norms(layer)
     for number in range(1, layer["num_hidden_layers"]):
-        shapes |= _named(plain, f"layers.{number}.")
+        shapes |= name_weights(plain, f"layers.{number}.")
     return shapes
 
 
@@ -164,7 +166,7 @@ def _eagle1(config: Mapping[str, Any]) -> Shapes:
     """Of EAGLE-1 and 2: a layer without a norm of its input, and what fuses state and token."""
     hidden = config["hidden_size"]
     others = {"fc": (hidden, 2 * hidden), "embed_tokens": (config["vocab_size"], hidden)}
-    return _named(others) | _named(_layer(config, hidden), "layers.0.")
+    return name_weights(others) | name_weights(_layer(config, hidden), "layers.0.")
 
 
 def block_words(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,12 +181,12 @@ def _dflash(config: Mapping[str, Any]) -> Shapes:
     hidden, count = words["hidden_size"], words["num_hidden_layers"]
     fused = hidden, len(words["target_layer_ids"]) * hidden
     tensors = _layer(words, hidden) | _norms(words) | {"input_layernorm": (hidden,)}
-    shapes = _named({"fc": fused, "hidden_norm": (hidden,), "norm": (hidden,)})
+    shapes = name_weights({"fc": fused, "hidden_norm": (hidden,), "norm": (hidden,)})
     if "speculators_model_type" in config or "Qwen3DSparkModel" in config["architectures"]:
         drafted, size = _vocabularies(config)
-        shapes |= _named({"embed_tokens": (size, hidden), "lm_head": (drafted, hidden)})
+        shapes |= name_weights({"embed_tokens": (size, hidden), "lm_head": (drafted, hidden)})
     for number in range(count):
-        shapes |= _named(tensors, f"layers.{number}.")
+        shapes |= name_weights(tensors, f"layers.{number}.")
     return shapes
 
 
@@ -192,10 +194,10 @@ def _dspark(config: Mapping[str, Any]) -> Shapes:
     words, (drafted, size) = block_words(config), _vocabularies(config)
     rank, hidden = words["markov_rank"], words["hidden_size"]
     tables = {"markov_head.markov_w1": (size, rank), "markov_head.markov_w2": (drafted, rank)}
-    shapes = _dflash(config) | _named(tables)
+    shapes = _dflash(config) | name_weights(tables)
     if words.get("enable_confidence_head"):
         head = {"confidence_head.proj": (1, hidden + rank)}
-        shapes |= _named(head) | {"confidence_head.proj.bias": (1,)}
+        shapes |= name_weights(head) | {"confidence_head.proj.bias": (1,)}
     return shapes
 
 
@@ -205,7 +207,7 @@ def _domino(config: Mapping[str, Any]) -> Shapes:
     layers = {"embed_proj.0": (rank, hidden + state), "embed_proj.2": (config["vocab_size"], rank)}
     return (
         _dflash(config)
-        | _named(layers)
+        | name_weights(layers)
         | {
             "prefix_gru.weight_ih_l0": (3 * state, hidden),
             "prefix_gru.weight_hh_l0": (3 * state, state),

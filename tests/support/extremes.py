@@ -39,7 +39,7 @@ def targets(size: int, digits: int) -> dict[str, np.ndarray]:
     }
 
 
-def rounded(probs: np.ndarray, temperature: float) -> np.ndarray:
+def round_probs(probs: np.ndarray, temperature: float) -> np.ndarray:
     """The same as a model has it: from logits in single precision, at a temperature."""
     logits = jnp.asarray(temperature * np.log(np.maximum(probs, 1e-300)), jnp.float32)
     return np.asarray(adjust(logits, make_sampling(temperature)))
@@ -49,9 +49,9 @@ def pairs(sizes=SMALL, all_digits=DIGITS) -> Iterator[tuple[np.ndarray, np.ndarr
     """The drafter's and the target's probabilities [V] of every case."""
     for size, digits in itertools.product(sizes, all_digits):
         temperature = TEMPERATURES[digits % len(TEMPERATURES)]
-        q = rounded(certain(size, digits, digits), temperature)
+        q = round_probs(certain(size, digits, digits), temperature)
         for p in targets(size, digits).values():
-            yield q, rounded(p, temperature)
+            yield q, round_probs(p, temperature)
 
 
 def exact_distribution(probs) -> np.ndarray:

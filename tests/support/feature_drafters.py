@@ -83,7 +83,7 @@ def on_t5(
         target_width=target.d_model, features=features, draft_vocab=len(ids),
         cross=target.num_decoder_layers, **heads, **(more | changes),
     )  # fmt: skip
-    return drawn(kind(shape), ids)
+    return draw_weights(kind(shape), ids)
 
 
 def without_encoder(
@@ -105,10 +105,10 @@ def without_encoder(
         num_layers=layers, max_positions=64, eos=eos, target_width=width, features=features,
         draft_vocab=len(ids), start_token=start_token, **own,
     )  # fmt: skip
-    return drawn(kind(shape), ids)
+    return draw_weights(kind(shape), ids)
 
 
-def drawn(model: FeatureDrafter, ids: tuple[int, ...], seed: int = 0) -> Shape:
+def draw_weights(model: FeatureDrafter, ids: tuple[int, ...], seed: int = 0) -> Shape:
     """The model with sharper random weights than it begins with."""
     params = jax.jit(model.init)(jax.random.key(seed))
     params = jax.tree.map(lambda x: 1.5 * x if x.dtype == jnp.float32 else x, params)
@@ -131,11 +131,11 @@ def mtp_head(target: CausalConfig, ids: tuple[int, ...]) -> Shape:
         target_width=target.d_model, features=(target.num_layers,), draft_vocab=len(ids),
         reads_first=False, normed=True, normed_states=True, joined=True,
     )  # fmt: skip
-    return drawn(Eagle(shape), ids)
+    return draw_weights(Eagle(shape), ids)
 
 
 @functools.cache
-def setting(
+def make_setting(
     name: str, kind: Kind = Eagle, **changes: Any
 ) -> tuple[tuple[tuple[str, Any], ...], dict[str, Any]]:
     """A target and a drafter of two of its layers, and their parameters; `mtp`: of its last."""
@@ -158,7 +158,7 @@ def setting(
 
 def states(name: str, strategy: Strategy, kind: Kind = Eagle, **changes: Any):
     """The decoder, its parameters and the state before every round and after the last."""
-    models, params = setting(name, kind, **changes)
+    models, params = make_setting(name, kind, **changes)
     made = decoder(models, strategy, LIMIT)
     state = first_state(made, params, *inputs(PROMPTS, LIMIT), strategy.options())
     seen = [state]
@@ -191,7 +191,7 @@ def read_whole(
     return features, cross, cache
 
 
-def differing(got: Cache, want: Cache, length: jax.Array) -> int:
+def count_different_slots(got: Cache, want: Cache, length: jax.Array) -> int:
     """Slots before `length` [B] whose keys or values are not those of another cache."""
     bad = 0
     for mine, theirs in zip(got.data["own"], want.data["own"], strict=True):

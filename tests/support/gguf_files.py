@@ -114,14 +114,14 @@ def _tensors(
         if name == "llama" and module.endswith(("q_proj", "k_proj")):
             queries = module.endswith("q_proj")
             heads = config["num_attention_heads" if queries else "num_key_value_heads"]
-            values = _interleaved(values, heads)
+            values = _interleave(values, heads)
         if name.startswith("gemma") and module.endswith("norm"):
             values = values + np.float32(1)
         found[f"{names.get_name(module)}.{suffix}"] = values
     return found
 
 
-def _interleaved(weight: np.ndarray, heads: int) -> np.ndarray:
+def _interleave(weight: np.ndarray, heads: int) -> np.ndarray:
     """Rows [out, in] of heads, the halves of each one's as pairs."""
     halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1)
     return halves.swapaxes(1, 2).reshape(weight.shape)

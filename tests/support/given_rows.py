@@ -43,7 +43,7 @@ def random_rows(seed: int, rows: int = 60):
     return [draw(1, 12) for _ in range(rows)], [draw(0, 10) for _ in range(rows)]
 
 
-def known(sources, outputs, encoder: bool):
+def list_rows(sources, outputs, encoder: bool):
     """(text, pattern length) of every row, written out on the host."""
     for source, output in zip(sources, outputs, strict=True):
         yield [*source, *output], (len(output) if encoder else len(source) + len(output))

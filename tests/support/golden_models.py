@@ -42,7 +42,7 @@ class Golden:
         """The cache before the first decoder token."""
         return self._begin(self.params, self.source, self.source_length)[0]
 
-    def padded(self, count: int) -> np.ndarray:
+    def pad_source(self, count: int) -> np.ndarray:
         """The source with `count` more columns of nonsense behind every row's end."""
         return np.pad(self.source, ((0, 0), (0, count)), constant_values=7)
 

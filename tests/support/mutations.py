@@ -27,7 +27,9 @@ class Mutation:
     fails_there: str = ""
 
     def __str__(self) -> str:
-        changed = ["" if of is None else _shown(of) for of in (self.config, self.generation)]
+        changed = [
+            "" if of is None else _format_fields(of) for of in (self.config, self.generation)
+        ]
         return "".join(changed)[:90]
 
 
@@ -45,7 +47,7 @@ def check_alike(
         assert same(theirs, ours), (theirs, ours)
 
 
-def _shown(fields: dict[str, Any]) -> str:
+def _format_fields(fields: dict[str, Any]) -> str:
     return str({name: "gone" if value is GONE else value for name, value in fields.items()})
 
 
@@ -77,7 +79,7 @@ def inside(part: str, changes: list[Mutation]) -> list[Mutation]:
     ]
 
 
-def said(**generation: Any) -> list[Mutation]:
+def make_generation(**generation: Any) -> list[Mutation]:
     """A `generation_config.json` with these fields and the usual end of sequence."""
     return [Mutation({}, {"eos_token_id": 5} | generation)]
 
@@ -90,8 +92,8 @@ ENDS: list[Mutation] = [
     *each("no_such_field", 1),
     *each("quantization_config", {"quant_method": "fp8"}),
     *each("is_causal", False),
-    *said(repetition_penalty=1.7),
-    *said(eos_token_id=[7, 9]),
+    *make_generation(repetition_penalty=1.7),
+    *make_generation(eos_token_id=[7, 9]),
     Mutation({}, {"bos_token_id": 3}),
 ]
 """What is tried in every architecture; the rest of `ALL` is read by the same lines."""
@@ -111,28 +113,28 @@ ALL: list[Mutation] = [
     *each("repetition_penalty", 1.0, 1.7),
     *each("min_length", 0, 8),
     *each("task_specific_params", {"translation": {"num_beams": 4}}),
-    *said(repetition_penalty=1.7),
+    *make_generation(repetition_penalty=1.7),
     Mutation({}, {"eos_token_id": 5, "top_h": None, "min_new_tokens": 6}),
-    *said(repetition_penalty=1.0, no_repeat_ngram_size=0, num_beams=1, min_length=0),
-    *said(do_sample=True, temperature=0.6, top_p=0.9, top_k=20),
-    *said(do_sample=True, min_p=0.1, typical_p=0.5, epsilon_cutoff=0.1, eta_cutoff=0.1),
-    *said(max_length=2048),
-    *said(suppress_tokens=[9, 10]),
-    *said(begin_suppress_tokens=[9]),
-    *said(forced_eos_token_id=5),
-    *said(forced_bos_token_id=9),
-    *said(min_new_tokens=6),
-    *said(no_repeat_ngram_size=2),
-    *said(bad_words_ids=[[9]]),
-    *said(sequence_bias=[[[9], 4.0]]),
-    *said(guidance_scale=1.0),
-    *said(guidance_scale=2.0),
-    *said(exponential_decay_length_penalty=[2, 1.5]),
-    *said(num_beams=3),
-    *said(encoder_repetition_penalty=1.5),
-    *said(no_such_setting=4),
-    *said(eos_token_id=[7, 9]),
-    *said(eos_token_id="5"),
+    *make_generation(repetition_penalty=1.0, no_repeat_ngram_size=0, num_beams=1, min_length=0),
+    *make_generation(do_sample=True, temperature=0.6, top_p=0.9, top_k=20),
+    *make_generation(do_sample=True, min_p=0.1, typical_p=0.5, epsilon_cutoff=0.1, eta_cutoff=0.1),
+    *make_generation(max_length=2048),
+    *make_generation(suppress_tokens=[9, 10]),
+    *make_generation(begin_suppress_tokens=[9]),
+    *make_generation(forced_eos_token_id=5),
+    *make_generation(forced_bos_token_id=9),
+    *make_generation(min_new_tokens=6),
+    *make_generation(no_repeat_ngram_size=2),
+    *make_generation(bad_words_ids=[[9]]),
+    *make_generation(sequence_bias=[[[9], 4.0]]),
+    *make_generation(guidance_scale=1.0),
+    *make_generation(guidance_scale=2.0),
+    *make_generation(exponential_decay_length_penalty=[2, 1.5]),
+    *make_generation(num_beams=3),
+    *make_generation(encoder_repetition_penalty=1.5),
+    *make_generation(no_such_setting=4),
+    *make_generation(eos_token_id=[7, 9]),
+    *make_generation(eos_token_id="5"),
     Mutation(
         {}, {"eos_token_id": []}, fails_there="without a padding token it pads with the first"
     ),

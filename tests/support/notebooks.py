@@ -30,7 +30,7 @@ SECONDS = 1200
 """That a cell may take."""
 
 
-def written(name: str) -> NotebookNode:
+def make_notebook(name: str) -> NotebookNode:
     """The notebook of `NAME.py`, without outputs."""
     notebook = jupytext.read(COLABS / f"{name}.py")
     for index, cell in enumerate(notebook.cells):
@@ -39,7 +39,7 @@ def written(name: str) -> NotebookNode:
     return notebook
 
 
-def saved(name: str) -> NotebookNode:
+def read_notebook(name: str) -> NotebookNode:
     """The notebook of `NAME.ipynb`."""
     return nbformat.read(COLABS / f"{name}.ipynb", as_version=4)
 
@@ -71,7 +71,7 @@ def run(notebook: NotebookNode, folder: Path, values: Mapping[str, Any] | None =
 
 def save(name: str) -> None:
     """Runs a notebook and writes `NAME.ipynb`, without the progress that went to stderr."""
-    notebook = written(name)
+    notebook = make_notebook(name)
     WORK.mkdir(parents=True, exist_ok=True)
     run(notebook, WORK)
     for cell in notebook.cells:

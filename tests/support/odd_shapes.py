@@ -87,14 +87,14 @@ def _t5_v1_0(draw: _Choice) -> dict[str, Any]:
     return _t5(draw, "relu", "relu", "gelu", "silu") | {"tie_word_embeddings": draw.of(True, False)}
 
 
-def _gated(draw: _Choice) -> dict[str, Any]:
+def _gated_t5(draw: _Choice) -> dict[str, Any]:
     gates = _t5(draw, "gated-gelu", "gated-gelu", "gated-silu", "gated-relu")
     return gates | {"tie_word_embeddings": draw.of(True, False)}
 
 
 def _longt5(draw: _Choice) -> dict[str, Any]:
     """Neighborhoods that prompts exceed, and blocks that the shortest prompts do not fill."""
-    return _gated(draw) | {
+    return _gated_t5(draw) | {
         "encoder_attention_type": draw.of("local", "transient-global", "transient-global"),
         "local_radius": draw.of(0, 1, 2, 5, 9),
         "global_block_size": draw.of(1, 3, 4, 30),
@@ -212,7 +212,7 @@ def _rotary(draw: _Choice) -> dict[str, Any]:
     }
 
 
-def _headed(draw: _Choice) -> dict[str, Any]:
+def _with_heads(draw: _Choice) -> dict[str, Any]:
     return _rotary(draw) | {"head_dim": draw.of(2, 6, 10, 16)}
 
 
@@ -226,16 +226,16 @@ def _llama(draw: _Choice) -> dict[str, Any]:
             "original_max_position_embeddings": 32,
         },
     )  # fmt: skip
-    shape = _headed(draw)
+    shape = _with_heads(draw)
     shape["rope_parameters"] |= scaled
     return shape | {"attention_bias": draw.chance(), "mlp_bias": draw.chance()}
 
 
 def _mistral(draw: _Choice) -> dict[str, Any]:
-    return _headed(draw) | {"sliding_window": draw.of(1, 3, 8, 17, None)}
+    return _with_heads(draw) | {"sliding_window": draw.of(1, 3, 8, 17, None)}
 
 
-def _windowed(draw: _Choice, shape: dict[str, Any]) -> dict[str, Any]:
+def _with_window(draw: _Choice, shape: dict[str, Any]) -> dict[str, Any]:
     return shape | {
         "use_sliding_window": draw.chance(),
         "sliding_window": draw.of(2, 5, 13),
@@ -244,11 +244,11 @@ def _windowed(draw: _Choice, shape: dict[str, Any]) -> dict[str, Any]:
 
 
 def _qwen2(draw: _Choice) -> dict[str, Any]:
-    return _windowed(draw, _rotary(draw))
+    return _with_window(draw, _rotary(draw))
 
 
 def _qwen3(draw: _Choice) -> dict[str, Any]:
-    return _windowed(draw, _headed(draw)) | {"attention_bias": draw.chance()}
+    return _with_window(draw, _with_heads(draw)) | {"attention_bias": draw.chance()}
 
 
 def _bart(draw: _Choice) -> dict[str, Any]:
@@ -324,7 +324,7 @@ def _whisper(draw: _Choice) -> dict[str, Any]:
 
 
 def _gemma(draw: _Choice) -> dict[str, Any]:
-    shape = _headed(draw)
+    shape = _with_heads(draw)
     kinds = "sliding_attention", "full_attention"
     return {name: value for name, value in shape.items() if name != "hidden_act"} | {
         "hidden_activation": draw.of("gelu_pytorch_tanh", "silu"),
@@ -348,15 +348,15 @@ def _gemma3(draw: _Choice) -> dict[str, Any]:
 
 
 def _olmo2(draw: _Choice) -> dict[str, Any]:
-    return _headed(draw) | {"attention_bias": draw.chance()}
+    return _with_heads(draw) | {"attention_bias": draw.chance()}
 
 
 def _phi3(draw: _Choice) -> dict[str, Any]:
-    return _headed(draw) | {"sliding_window": draw.of(None, 3, 8)}
+    return _with_heads(draw) | {"sliding_window": draw.of(None, 3, 8)}
 
 
 def _gemma1(draw: _Choice) -> dict[str, Any]:
-    return _headed(draw) | {"attention_bias": draw.chance()}
+    return _with_heads(draw) | {"attention_bias": draw.chance()}
 
 
 def _phi4(draw: _Choice) -> dict[str, Any]:
@@ -371,7 +371,7 @@ def _phi4(draw: _Choice) -> dict[str, Any]:
 
 
 def _smollm3(draw: _Choice) -> dict[str, Any]:
-    shape = _headed(draw)
+    shape = _with_heads(draw)
     return shape | {
         "no_rope_layers": [draw.of(0, 1) for _ in range(shape["num_hidden_layers"])],
         "use_sliding_window": draw.chance(),
@@ -382,7 +382,7 @@ def _smollm3(draw: _Choice) -> dict[str, Any]:
 
 def _cwm(draw: _Choice) -> dict[str, Any]:
     own = {"sliding_window": draw.of(3, 8), "mlp_bias": draw.chance(), "bos_token_id": 2}
-    return _headed(draw) | own
+    return _with_heads(draw) | own
 
 
 def _mixed_windows(draw: _Choice, shape: dict[str, Any]) -> dict[str, Any]:
@@ -396,11 +396,14 @@ def _mixed_windows(draw: _Choice, shape: dict[str, Any]) -> dict[str, Any]:
 
 
 def _olmo(draw: _Choice) -> dict[str, Any]:
-    return _headed(draw) | {"attention_bias": draw.chance(), "clip_qkv": draw.of(None, 0.5, 2.0)}
+    return _with_heads(draw) | {
+        "attention_bias": draw.chance(),
+        "clip_qkv": draw.of(None, 0.5, 2.0),
+    }
 
 
 def _olmo3(draw: _Choice) -> dict[str, Any]:
-    shape = _mixed_windows(draw, _headed(draw)) | {"attention_bias": draw.chance()}
+    shape = _mixed_windows(draw, _with_heads(draw)) | {"attention_bias": draw.chance()}
     plain = {"rope_type": "default", "rope_theta": draw.of(10.0, 1e3)}
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
     full = {**shape["rope_parameters"], **draw.of({}, yarn)}
@@ -408,7 +411,7 @@ def _olmo3(draw: _Choice) -> dict[str, Any]:
 
 
 def _exaone4(draw: _Choice) -> dict[str, Any]:
-    shape = _mixed_windows(draw, _headed(draw))
+    shape = _mixed_windows(draw, _with_heads(draw))
     unwindowed = {
         "sliding_window": None,
         "layer_types": ["full_attention"] * shape["num_hidden_layers"],
@@ -417,7 +420,7 @@ def _exaone4(draw: _Choice) -> dict[str, Any]:
 
 
 def _granite(draw: _Choice) -> dict[str, Any]:
-    return _headed(draw) | {
+    return _with_heads(draw) | {
         "embedding_multiplier": draw.of(1.0, 12.0, 0.3),
         "attention_multiplier": draw.of(0.015625, 0.5),
         "residual_multiplier": draw.of(1.0, 0.22),
@@ -428,7 +431,7 @@ def _granite(draw: _Choice) -> dict[str, Any]:
 
 
 def _glm(draw: _Choice) -> dict[str, Any]:
-    shape, d_head = _headed(draw), draw.of(4, 6, 10)
+    shape, d_head = _with_heads(draw), draw.of(4, 6, 10)
     rotated = draw.of(*range(2, d_head + 1, 2))
     shape["rope_parameters"] |= {"partial_rotary_factor": (rotated + 0.5) / d_head}
     if rotated == d_head:
@@ -496,7 +499,7 @@ def _falcon(draw: _Choice) -> dict[str, Any]:
 
 
 def _gemma4(draw: _Choice) -> dict[str, Any]:
-    shape = _mixed_windows(draw, _headed(draw))
+    shape = _mixed_windows(draw, _with_heads(draw))
     kv_heads = shape["num_key_value_heads"]
     full = {
         "rope_type": "proportional", "partial_rotary_factor": draw.of(0.25, 0.6, 1.0),
@@ -569,7 +572,7 @@ def _gemma3n(draw: _Choice) -> dict[str, Any]:
 
 
 def _ministral(draw: _Choice) -> dict[str, Any]:
-    return _mixed_windows(draw, _headed(draw))
+    return _mixed_windows(draw, _with_heads(draw))
 
 
 def _ministral3(draw: _Choice) -> dict[str, Any]:
@@ -628,9 +631,9 @@ def _gpt2_scaled(draw: _Choice) -> dict[str, Any]:
     }
 
 
-def _mixed(draw: _Choice, count: str) -> dict[str, Any]:
+def _mixture(draw: _Choice, count: str) -> dict[str, Any]:
     """Widths are multiples of 4: PyTorch's grouped products take no others."""
-    shape = _headed(draw)
+    shape = _with_heads(draw)
     experts, chosen = draw.of((1, 1), (3, 1), (5, 2), (4, 4), (8, 3))
     return shape | {
         "hidden_size": 4 * shape["num_attention_heads"],
@@ -641,7 +644,7 @@ def _mixed(draw: _Choice, count: str) -> dict[str, Any]:
 
 def _mixtral(draw: _Choice) -> dict[str, Any]:
     own = {"intermediate_size": draw.of(4, 16, 28), "sliding_window": draw.of(3, None)}
-    return _mixed(draw, "num_local_experts") | own
+    return _mixture(draw, "num_local_experts") | own
 
 
 def _bloom(draw: _Choice) -> dict[str, Any]:
@@ -710,7 +713,7 @@ def _phimoe(draw: _Choice) -> dict[str, Any]:
 
 
 def _qwen3_moe(draw: _Choice) -> dict[str, Any]:
-    shape = _mixed(draw, "num_experts")
+    shape = _mixture(draw, "num_experts")
     layers = shape["num_hidden_layers"]
     return shape | {
         "moe_intermediate_size": draw.of(4, 12, 20),
@@ -734,7 +737,7 @@ def _qwen2_moe(draw: _Choice) -> dict[str, Any]:
 
 
 def _gpt_oss(draw: _Choice) -> dict[str, Any]:
-    shape = _mixed(draw, "num_local_experts")
+    shape = _mixture(draw, "num_local_experts")
     shape.pop("hidden_act", None)  # there is one gate for all
     return shape | {
         "intermediate_size": draw.of(4, 16, 28),
@@ -762,7 +765,7 @@ def _deepseek_experts(draw: _Choice) -> dict[str, Any]:
 
 
 def _latent(draw: _Choice) -> dict[str, Any]:
-    shape = _headed(draw) | _deepseek_experts(draw)
+    shape = _with_heads(draw) | _deepseek_experts(draw)
     del shape["head_dim"]
     heads = shape["num_attention_heads"]
     return shape | {
@@ -803,7 +806,7 @@ def _mistral4(draw: _Choice) -> dict[str, Any]:
 
 
 def _glm4_moe(draw: _Choice) -> dict[str, Any]:
-    shape = _headed(draw) | _deepseek_experts(draw)
+    shape = _with_heads(draw) | _deepseek_experts(draw)
     width, heads = shape["head_dim"], shape["num_attention_heads"]
     return shape | {
         "hidden_size": 4 * heads,
@@ -818,7 +821,7 @@ def _hybrid(draw: _Choice) -> dict[str, Any]:
     """With some layer that attends: transformers has no cache of recurrent ones alone."""
     heads, groups = draw.of((1, 1), (2, 1), (3, 3), (6, 2), (4, 2))
     width = draw.of(4, 8, 10)
-    shape = _headed(draw)
+    shape = _with_heads(draw)
     layers = shape["num_hidden_layers"]
     kinds = [draw.of("linear_attention", "full_attention") for _ in range(layers - 1)]
     shape["rope_parameters"] |= {"partial_rotary_factor": draw.of(2.0, width) / width}
@@ -873,7 +876,7 @@ def _recurrent_gemma(draw: _Choice) -> dict[str, Any]:
 
 def _nemotron_h(draw: _Choice) -> dict[str, Any]:
     """With some layer that attends, as in `_hybrid`; PyTorch's experts have widths of fours."""
-    shape, experts = _headed(draw), _deepseek_experts(draw)
+    shape, experts = _with_heads(draw), _deepseek_experts(draw)
     for name in ("hidden_act", "rope_parameters", "num_hidden_layers", "rms_norm_eps"):
         del shape[name]
     for name in ("first_k_dense_replace", "n_shared_experts", "num_hidden_layers"):
@@ -907,7 +910,7 @@ def _nemotron_h(draw: _Choice) -> dict[str, Any]:
 def _granite_moe(draw: _Choice) -> dict[str, Any]:
     factors = _granite(draw)
     del factors["mlp_bias"]
-    return factors | _mixed(draw, "num_local_experts") | {"intermediate_size": draw.of(4, 16, 28)}
+    return factors | _mixture(draw, "num_local_experts") | {"intermediate_size": draw.of(4, 16, 28)}
 
 
 def _granite_shared(draw: _Choice) -> dict[str, Any]:
@@ -947,7 +950,7 @@ def _granite_hybrid(draw: _Choice) -> dict[str, Any]:
 
 
 def _bamba(draw: _Choice) -> dict[str, Any]:
-    shape, width = _headed(draw), draw.of(4, 8, 12)
+    shape, width = _with_heads(draw), draw.of(4, 8, 12)
     layers = shape["num_hidden_layers"]
     shape |= {"hidden_size": 4 * shape["num_attention_heads"], "head_dim": width}
     shape["rope_parameters"] |= draw.of({}, {"partial_rotary_factor": 1.0})
@@ -963,13 +966,13 @@ def _bamba(draw: _Choice) -> dict[str, Any]:
 
 
 _MAKERS = {
-    "t5_v1_0": _t5_v1_0, "t5_v1_1": _gated, "mt5": _gated, "gpt2": _gpt2, "llama": _llama,
+    "t5_v1_0": _t5_v1_0, "t5_v1_1": _gated_t5, "mt5": _gated_t5, "gpt2": _gpt2, "llama": _llama,
     "mistral": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
     "bart": _bart, "mbart": _bart, "marian": _sinusoids, "m2m_100": _sinusoids,
     "gemma2": _gemma2, "gemma3_text": _gemma3, "olmo2": _olmo2, "phi3": _phi3, "smollm3": _smollm3,
     "gpt_neox": _gpt_neox, "opt": _opt,
     "mixtral": _mixtral, "qwen3_moe": _qwen3_moe,
-    "umt5": _gated, "longt5": _longt5, "switch_transformers": _switch, "led": _led,
+    "umt5": _gated_t5, "longt5": _longt5, "switch_transformers": _switch, "led": _led,
     "pegasus_x": _pegasus_x,
     "t5gemma": _t5gemma, "t5gemma2": _t5gemma2,
     "gemma": _gemma1, "phi4": _phi4, "opt_350m": _opt_350m, "gpt2_scaled": _gpt2_scaled,

@@ -18,7 +18,7 @@ def followers(text: tuple[int, ...], last: tuple[int, ...]) -> list[int]:
     return [text[i] for i in range(size, len(text)) if text[i - size : i] == last]
 
 
-def processed(
+def process(
     logits: np.ndarray,
     text: tuple[int, ...],
     given: Mapping[str, Any],
@@ -95,7 +95,7 @@ class UnderSettings:
         own = self.model.logits(params, source, prefix)
         begin = 1 if self.model.info.start_token is not None else len(source)
         prompt = tuple(source)
-        return processed(
+        return process(
             own, tuple(prefix), self.given, prompt=prompt, begin=begin, limit=begin + self.new,
             eos=self.eos,
         )  # fmt: skip

@@ -27,7 +27,7 @@ def words(layout: str) -> dict[str, Any]:
     return json.loads((GOLDEN / layout / "config.json").read_text("utf-8"))
 
 
-def edited(
+def edit_drafter(
     folder: Path, layout: str, change: Callable[[Tensors], Tensors] | None = None, **fields: Any
 ) -> Path:
     """A golden drafter with other fields, and tensors that went through `change`."""
@@ -61,7 +61,7 @@ def logits(
     extend = jax.jit(model.extend)
 
     @jax.jit
-    def started(params: Params) -> Cache:
+    def start_cache(params: Params) -> Cache:
         return model.start(params, jnp.asarray(tokens[:, :1]), jnp.ones(rows, jnp.int32), capacity)[
             0
         ]
@@ -73,7 +73,7 @@ def logits(
         cache = model.absorb(params, cache, before, cache.length - 1)
         return model.extend(params, tokens, cache)
 
-    cache, made = started(params), []
+    cache, made = start_cache(params), []
     before = np.pad(features, ((0, 0), (1, 0), (0, 0)))
     for begin in range(0, length, part):
         end = min(begin + part, length)

@@ -25,7 +25,7 @@ class Published:
     refused: str  # empty: it loads
 
 
-def published() -> dict[str, Published]:
+def read_published() -> dict[str, Published]:
     """All of them by the names of their repositories."""
     content = json.loads(FILE.read_text("utf-8"))
     return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mutations import BIASES, GONE, ROPE_BASE, SLIDING, YARN, Mutation, each, rope, said
+from mutations import BIASES, GONE, ROPE_BASE, SLIDING, YARN, Mutation, each, make_generation, rope
 
 END = 5
 OLD_FIELDS: list[Mutation] = [
@@ -35,11 +35,11 @@ _OF_BART: list[Mutation] = [
     *each("eos_token_id", [END, 9], GONE, None),
     *each("forced_eos_token_id", END, [END, 9], None, GONE),
     *each("forced_bos_token_id", 9, None, 64),
-    *said(forced_bos_token_id=9, decoder_start_token_id=2),
-    *said(forced_eos_token_id=END, decoder_start_token_id=2),
-    *said(decoder_start_token_id=3),
-    *said(bad_words_ids=[[0]], decoder_start_token_id=2),
-    *said(num_beams=4, decoder_start_token_id=2),
+    *make_generation(forced_bos_token_id=9, decoder_start_token_id=2),
+    *make_generation(forced_eos_token_id=END, decoder_start_token_id=2),
+    *make_generation(decoder_start_token_id=3),
+    *make_generation(bad_words_ids=[[0]], decoder_start_token_id=2),
+    *make_generation(num_beams=4, decoder_start_token_id=2),
     *each("is_decoder", True),
     *each("is_encoder_decoder", False),
     *each("num_hidden_layers", 1, 2),
@@ -96,8 +96,8 @@ MARIAN_TWO: list[Mutation] = [
     *each("eos_token_id", 70, [END, 9]),
     *each("pad_token_id", 70, 3),
     *each("decoder_start_token_id", 70, 3),
-    *said(encoder_no_repeat_ngram_size=2, decoder_start_token_id=2),
-    *said(repetition_penalty=1.7, decoder_start_token_id=2),
+    *make_generation(encoder_no_repeat_ngram_size=2, decoder_start_token_id=2),
+    *make_generation(repetition_penalty=1.7, decoder_start_token_id=2),
 ]
 M2M_100 = MBART + each("max_position_embeddings", 4, 1024)
 
@@ -118,8 +118,8 @@ _OF_T5: list[Mutation] = [
     *each("eos_token_id", [END, 9], GONE),
     *each("is_decoder", True),
     *each("dropout_rate", 0.5),
-    *said(forced_bos_token_id=9, decoder_start_token_id=0),
-    *said(decoder_start_token_id=3),
+    *make_generation(forced_bos_token_id=9, decoder_start_token_id=0),
+    *make_generation(decoder_start_token_id=3),
     Mutation({"vocab_size": GONE}),
 ]
 MT5: list[Mutation] = [*_OF_T5, *each("tokenizer_class", "T5Tokenizer")]

@@ -196,7 +196,7 @@ class TracedScript(ScriptModel):
         return Output(logits), Cache(cache.data, cache.length + tokens.shape[1])
 
 
-def traced(models, params):
+def trace_scripts(models, params):
     """The same models and parameters, with every `ScriptModel` as a `TracedScript`."""
     models, params = dict(models), dict(params)
     for name, model in models.items():
@@ -303,7 +303,7 @@ def chi_square(
     return float(chisquare(observed, np.array(expected) * scale).pvalue)
 
 
-def counted(rows: list[list[int]]) -> dict[tuple[int, ...], int]:
+def count_outputs(rows: list[list[int]]) -> dict[tuple[int, ...], int]:
     """How often each output occurred."""
     keyed = sorted(map(tuple, rows))
     return {text: len(list(group)) for text, group in itertools.groupby(keyed)}

@@ -28,13 +28,13 @@ def v(width: int) -> float:
     return 1 + 0.07 * (width - 1)
 
 
-def expected(alpha: float, length: int) -> float:
+def expected_tokens(alpha: float, length: int) -> float:
     return sum(alpha**i for i in range(length + 1))
 
 
 def entry(alpha: float, length: int, temperature: float) -> dict[str, Any]:
     """One strategy whose drafts stand independently with `alpha`."""
-    gain = expected(alpha, length)
+    gain = expected_tokens(alpha, length)
     predicted = gain / (length * C + v(length + 1))
     speedup = predicted * (1 - 0.03 * length)
     rounds = round(TOKENS / gain)
@@ -80,8 +80,8 @@ def entry(alpha: float, length: int, temperature: float) -> dict[str, Any]:
         },
         "time": {"total": seconds, **parts, "rest": seconds - sum(parts.values())},
         "operations": {
-            name: counted(flops[name], memory[name]) for name in flops
-        } | {"total": counted(sum(flops.values()), sum(memory.values()))},
+            name: make_counts(flops[name], memory[name]) for name in flops
+        } | {"total": make_counts(sum(flops.values()), sum(memory.values()))},
     }  # fmt: skip
     if length:
         made["acceptance"] = {
@@ -111,7 +111,7 @@ def entry(alpha: float, length: int, temperature: float) -> dict[str, Any]:
     return made
 
 
-def counted(flops: float, memory: float) -> dict[str, float]:
+def make_counts(flops: float, memory: float) -> dict[str, float]:
     return {"flops": flops, "memory_operations": memory, "intensity": flops / memory}
 
 

@@ -27,7 +27,7 @@ def maker_of(family: str) -> str:
     return next(name for name in names if family in maker(name)["SHAPES"])
 
 
-def built(family: str, seed: int, **changes: Any) -> Any:
+def make_model(family: str, seed: int, **changes: Any) -> Any:
     """A random model of a golden shape with `changes`."""
     kind = maker_of(family)
     if kind == "causal":

@@ -62,7 +62,7 @@ class LawModel:
         return Output(logits), Cache(cache.data, cache.length + tokens.shape[1])
 
 
-def traced(drafter: np.ndarray) -> Trace:
+def trace_decode(drafter: np.ndarray) -> Trace:
     """Trace of a decode with drafter laws [LENGTH, V]; no budget cuts its first ROUNDS."""
     models = (("target", LawModel()), ("drafter", LawModel()))
     distribution = {"target": np.tile(TARGET, (LENGTH, 1)), "drafter": drafter}
@@ -80,7 +80,7 @@ def z_score(values: np.ndarray, expected: float) -> float:
 def test_constant_overlap_gives_the_tokens_of_equation_1(alpha):
     drafter = laws((alpha,) * LENGTH)
     np.testing.assert_allclose(overlap(TARGET, drafter), alpha)
-    trace = traced(drafter)
+    trace = trace_decode(drafter)
     committed = np.asarray(trace.committed)[:, :ROUNDS]
     accepted = np.asarray(trace.accepted)[:, :ROUNDS]
     assert np.all(np.asarray(trace.drafted)[:, :ROUNDS] == LENGTH)
@@ -94,7 +94,7 @@ def test_constant_overlap_gives_the_tokens_of_equation_1(alpha):
 @pytest.mark.slow
 def test_overlap_that_differs_by_position_gives_running_products():
     alphas = (0.9, 0.2, 0.9, 0.9)
-    committed = np.asarray(traced(laws(alphas)).committed)[:, 0]
+    committed = np.asarray(trace_decode(laws(alphas)).committed)[:, 0]
     assert z_score(committed, expected_tokens_by_position(alphas)) < Z
     assert z_score(committed, expected_tokens(np.mean(alphas), LENGTH)) > Z
 
@@ -103,5 +103,5 @@ def test_overlap_that_differs_by_position_gives_running_products():
 @pytest.mark.parametrize("drafter, tokens", [((0.0, 0.0, 1.0), 1), (TARGET, LENGTH + 1)])
 def test_certain_rejection_and_acceptance(drafter, tokens):
     assert tokens == pytest.approx(expected_tokens(overlap(TARGET, drafter), LENGTH))
-    committed = np.asarray(traced(np.tile(drafter, (LENGTH, 1))).committed)[:, 0]
+    committed = np.asarray(trace_decode(np.tile(drafter, (LENGTH, 1))).committed)[:, 0]
     assert np.all(committed == tokens)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from feature_drafters import PROMPTS, TARGETS, setting
+from feature_drafters import PROMPTS, TARGETS, make_setting
 
 from specjax.contracts.registry import OBJECTIVES
 from specjax.data.pipeline import pad_batch
@@ -119,7 +119,7 @@ def test_a_reduced_vocabulary_is_not_renormalized(name):
     mass = p.sum()
     held = np.exp(-3 * np.minimum(p, np.exp(z) / np.exp(z).sum()).sum())
 
-    def expected(z: np.ndarray) -> float:
+    def compute_in_numpy(z: np.ndarray) -> float:
         q = np.exp(z) / np.exp(z).sum()
         accepted = np.minimum(p, q).sum()
         kl = mass * (p / mass * np.log(p / mass / q)).sum()
@@ -132,12 +132,12 @@ def test_a_reduced_vocabulary_is_not_renormalized(name):
 
     more = {"labels": jnp.array([2])} if name == "tv_ce" else {}
 
-    def found(z: jax.Array) -> jax.Array:
+    def compute_in_jax(z: jax.Array) -> jax.Array:
         return from_target(name, jnp.float32(p)[None], z[None], **more)[0]
 
-    value, slope = jax.value_and_grad(found)(jnp.float32(z))
-    assert float(value) == pytest.approx(expected(z), rel=1e-5)
-    np.testing.assert_allclose(slope, numerical(expected, z), atol=2e-6)
+    value, slope = jax.value_and_grad(compute_in_jax)(jnp.float32(z))
+    assert float(value) == pytest.approx(compute_in_numpy(z), rel=1e-5)
+    np.testing.assert_allclose(slope, numerical(compute_in_numpy, z), atol=2e-6)
 
 
 def test_lk_alpha_is_bounded_and_still_learned_from_below_the_bound():
@@ -200,7 +200,7 @@ def make_runs() -> list:
 @pytest.mark.parametrize(("kind", "changes"), make_runs())
 def test_a_feature_drafter_learns_by_it(kind, changes):
     cls = OBJECTIVES[kind].cls
-    (_, (_, model)), params = setting("t5", cls.trains)
+    (_, (_, model)), params = make_setting("t5", cls.trains)
     setup = Setup(model, cls(**MADE[kind], **changes), Optimizer(30, 1e-2))
     own = {name: tree for name, tree in params["drafter"].items() if name not in FROZEN}
     own = jax.tree.map(lambda x: jnp.array(x, copy=True), own)

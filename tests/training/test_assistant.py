@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from feature_drafters import IDS, ONE_FAST, PROMPTS, TARGETS, setting
+from feature_drafters import IDS, ONE_FAST, PROMPTS, TARGETS, make_setting
 
 from specjax.data.pipeline import pad_batch
 from specjax.models.assistant import Assistant
@@ -24,14 +24,14 @@ STEPS = 3
 TOLERANCE = 5e-4  # logits have a deviation of 7, and states are fed back three times
 
 
-def fitted(kind: str):
+def fit_drafter(kind: str):
     """The target's and the drafter's parameters, and the drafter that knows what it reads."""
-    (_, (_, model)), params = setting(kind, Assistant)
+    (_, (_, model)), params = make_setting(kind, Assistant)
     return model.adapt_to(TARGETS[kind]), params
 
 
 def make_frozen(kind: str):
-    model, params = fitted(kind)
+    model, params = fit_drafter(kind)
     target = FrozenModel(params["target"], TARGETS[kind])
     return {TEACHER: target, TRUNK: FrozenModel(params["drafter"], model)}
 
@@ -43,7 +43,7 @@ def make_batch(kind: str):
 
 def read_batch(kind: str, batch):
     """Caches of target and drafter behind whole texts; the drafter's has the target's states."""
-    (model, params), target = fitted(kind), TARGETS[kind]
+    (model, params), target = fit_drafter(kind), TARGETS[kind]
     tokens, size = jnp.asarray(batch["inputs"]), batch["inputs"].shape[1]
     prompt = batch["prompt"], batch["prompt_length"]
     if target.info.start_token is None:
@@ -62,7 +62,7 @@ def read_batch(kind: str, batch):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ONE_FAST)
 def test_the_steps_are_those_of_drafts_behind_each_token(kind):
-    (model, params), batch = fitted(kind), make_batch(kind)
+    (model, params), batch = fit_drafter(kind), make_batch(kind)
     frozen, objective = make_frozen(kind), AssistantObjective(steps=STEPS)
     compute = jax.jit(lambda frozen, batch: objective.compute_steps(model, {}, frozen, batch, None))
     steps, tokens = compute(frozen, batch), jnp.asarray(batch["inputs"])
@@ -90,7 +90,7 @@ RUNS = [("t5", CHANGES[0]), *(("llama", one) for one in CHANGES)]
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "changes"), RUNS)
 def test_training_lowers_the_loss_and_raises_acceptance(kind, changes):
-    model, params = fitted(kind)
+    model, params = fit_drafter(kind)
     setup = Setup(model, AssistantObjective(steps=STEPS, **changes), Optimizer(40, 1e-2))
     own = {n: tree for n, tree in params["drafter"].items() if n not in model.frozen_names}
     own = jax.tree.map(lambda x: jnp.array(x, copy=True), own)

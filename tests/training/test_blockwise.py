@@ -144,7 +144,7 @@ COUNTING = [([a, 1], [*range(a, V), 1]) for a in range(2, V)]
 """A row counts up from its prompt to the last id, then ends."""
 
 
-def trained(model: T5, made, params, frozen, steps: int):
+def train_heads(model: T5, made, params, frozen, steps: int):
     setup = Setup(model, made, Optimizer(steps, 1e-2, warmup=20))
     state = setup.start(jax.tree.map(jnp.array, params))
     batch = pad_batch(COUNTING, 4, model.info.start_token, 0)
@@ -158,16 +158,16 @@ def trained(model: T5, made, params, frozen, steps: int):
 def test_heads_learn_a_text_that_is_certain(joint):
     """Drafts are accepted in full, and decoding takes a fraction of the target's calls."""
     model, shape = MODELS["t5"], Heads(HEADS, D, 24)
-    target, loss = trained(model, CrossEntropy(), trunk_params("t5"), {}, 200)
+    target, loss = train_heads(model, CrossEntropy(), trunk_params("t5"), {}, 200)
     assert loss < 0.1
     heads, made = jax.jit(shape.init)(jax.random.key(1)), objective(joint, shape)
     if joint:
         start = {"trunk": trunk_params("t5"), "heads": heads}
-        params, loss = trained(model, made, start, {}, 400)
+        params, loss = train_heads(model, made, start, {}, 400)
         trunk, heads = params["trunk"], params["heads"]
     else:
         trunk = target
-        heads, loss = trained(model, made, heads, frozen("t5", trunk), 300)
+        heads, loss = train_heads(model, made, heads, frozen("t5", trunk), 300)
     assert loss < 0.2
     params = {"target": target, "drafter": trunk, "heads": LoadedHeads(shape, heads)}
     models = (("target", model), ("drafter", model))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from feature_drafters import IDS, ONE_FAST, PROMPTS, TARGETS, setting
+from feature_drafters import IDS, ONE_FAST, PROMPTS, TARGETS, make_setting
 
 from specjax.data.pipeline import pad_batch
 from specjax.models.dflash import DFlash
@@ -31,7 +31,7 @@ def make_batch(kind: str, rows=ROWS, bucket: int = 4):
 
 def make_frozen(kind: str):
     """The target, and what of the drafter is not trained."""
-    (_, (_, model)), params = setting(kind, DFlash)
+    (_, (_, model)), params = make_setting(kind, DFlash)
     target = FrozenModel(params["target"], TARGETS[kind])
     return {TEACHER: target, TRUNK: FrozenModel(params["drafter"], model)}
 
@@ -39,7 +39,7 @@ def make_frozen(kind: str):
 @functools.cache
 def make_steps(kind: str):
     """The steps of blocks at every token of the output, and their anchors."""
-    (_, (_, model)), params = setting(kind, DFlash)
+    (_, (_, model)), params = make_setting(kind, DFlash)
     frozen, batch = make_frozen(kind), make_batch(kind)
     drafted = jax.jit(functools.partial(EVERYWHERE.compute_steps, model))
     steps = drafted(params["drafter"], frozen, batch, None)
@@ -51,7 +51,7 @@ def make_steps(kind: str):
 @pytest.mark.parametrize("kind", ONE_FAST)
 def test_a_place_learns_the_targets_law_of_its_token(kind):
     batch, anchors, steps = make_steps(kind)
-    _, params = setting(kind, DFlash)
+    _, params = make_setting(kind, DFlash)
     logits = np.asarray(TARGETS[kind].teach(params["target"], batch)[0])
     distribution = np.asarray(jax.nn.softmax(logits))[..., list(IDS)]
     learned = 0
@@ -68,7 +68,7 @@ def test_a_place_learns_the_targets_law_of_its_token(kind):
 
 @pytest.mark.slow
 def test_early_places_weigh_more_and_the_loss_is_their_mean():
-    (_, (_, model)), _ = setting("t5", DFlash)
+    (_, (_, model)), _ = make_setting("t5", DFlash)
     weights = DFlashObjective(gamma=2.0).weights(model)
     assert weights == [1.0, math.exp(-0.5), math.exp(-1.0)]
     _, _, steps = make_steps("t5")
@@ -97,18 +97,18 @@ def test_blocks_begin_anywhere_in_the_output_and_each_elsewhere():
 
 
 def test_a_rows_blocks_are_those_of_the_step_wherever_the_row_stands():
-    def drawn(rows, step: int, bucket: int = 4):
+    def draw_batch(rows, step: int, bucket: int = 4):
         batch = make_batch("t5", rows, bucket)
         return np.asarray(at_random(batch["mask"], 2, row_keys(jax.random.key(step), batch))[0])
 
-    first = drawn(ROWS, 0)
-    np.testing.assert_array_equal(drawn(ROWS[::-1], 0, 16)[::-1], first)
-    assert any(not np.array_equal(drawn(ROWS, step), first) for step in (1, 2))
+    first = draw_batch(ROWS, 0)
+    np.testing.assert_array_equal(draw_batch(ROWS[::-1], 0, 16)[::-1], first)
+    assert any(not np.array_equal(draw_batch(ROWS, step), first) for step in (1, 2))
 
 
 @pytest.mark.slow
 def test_a_training_step_draws_its_blocks_and_learns_from_them():
-    (_, (_, model)), params = setting("t5", DFlash)
+    (_, (_, model)), params = make_setting("t5", DFlash)
     setup = Setup(model, DFlashObjective(anchors=1), Optimizer(30, 2e-2))
     own = {name: tree for name, tree in params["drafter"].items() if name not in FROZEN}
     own = jax.tree.map(lambda x: jnp.array(x, copy=True), own)

@@ -203,7 +203,7 @@ def test_the_loss_has_a_gradient_that_is_a_number(kind, divergence):
 
 
 @functools.cache
-def drafted(kind: str):
+def draft_steps(kind: str):
     """The steps of a feature drafter's drafts, as the objective has them."""
     objective = OBJECTIVES[kind].cls(**MADE[kind])
     given = train_model(kind, target(), drafter(kind))
@@ -216,7 +216,7 @@ def drafted(kind: str):
 def test_the_loss_is_the_weighted_mean_of_its_steps(kind, divergence):
     """Those of heads: test_medusa.py."""
     expected, weights = 0.0, make_weights(kind)
-    for weight, step in zip(weights, drafted(kind), strict=True):
+    for weight, step in zip(weights, draft_steps(kind), strict=True):
         p, logits = np.asarray(step.p, np.float64), np.asarray(step.logits, np.float64)
         of_each = distance(divergence, p, log_softmax(logits), np.asarray(step.labels))
         expected += weight * of_each[np.asarray(step.mask)].sum() / sum(weights)

@@ -50,7 +50,7 @@ def make_batch(kind: str, bucket: int = 4):
 
 
 @functools.cache
-def loaded(kind: str, seed: int) -> LoadedModel:
+def load_setup(kind: str, seed: int) -> LoadedModel:
     return LoadedModel(MODELS[kind], jax.jit(MODELS[kind].init)(jax.random.key(seed)))
 
 
@@ -58,7 +58,7 @@ def start_of(name: str, kind: str) -> LoadedModel:
     """What an objective trains: the model, or a drafter on its features."""
     trained = OBJECTIVES[name].cls.trains
     if trained is None:
-        return loaded(kind, 0)
+        return load_setup(kind, 0)
     ids, config = (1, 2, 3, 5, 7), MODELS[kind].config
     read = (2,) if trained is Assistant else (1, 2)
     if kind == "t5":
@@ -72,7 +72,7 @@ def loss_and_gradient(name: str, kind: str, bucket: int = 4, accumulate: int = 1
     """Of the registered example, on a model of its own and another one as teacher."""
     entry, start = OBJECTIVES[name], start_of(name, kind)
     objective, _ = build(entry.cls, dict(entry.example))
-    frozen = make_frozen(objective, start, loaded(kind, 1))
+    frozen = make_frozen(objective, start, load_setup(kind, 1))
     setup = Setup(start.model, objective, Optimizer(1, 1e-3), accumulate)
     call = jax.jit(functools.partial(sums, setup))
     params = make_subject(objective, start, 0).params

@@ -47,15 +47,15 @@ def wandb(monkeypatch) -> Wandb:
     return made
 
 
-def logged(workdir: Path) -> Log:
+def log_steps(workdir: Path) -> Log:
     config = train_config(name="tiny", log={"wandb_project": "drafters"})
     return Log("tiny", workdir, 0, 40, more_logs(config))
 
 
 def test_every_figure_is_told_to_both_logs(wandb, tmp_path):
-    with logged(tmp_path) as log:
-        log.training(20, [REPORT], 1e-3)
-        log.evaluation(20, {"loss": 1.5})
+    with log_steps(tmp_path) as log:
+        log.log_training(20, [REPORT], 1e-3)
+        log.log_evaluation(20, {"loss": 1.5})
     (training, first), (evaluation, second) = wandb.logged
     assert (training["train/loss"], training["train/learning_rate"]) == (2.0, 1e-3)
     assert (evaluation, first, second) == ({"evaluation/loss": 1.5}, 20, 20)
@@ -63,7 +63,7 @@ def test_every_figure_is_told_to_both_logs(wandb, tmp_path):
 
 
 def test_a_run_that_goes_on_is_the_same_and_nothing_waits_for_a_network(wandb, tmp_path):
-    with logged(tmp_path), logged(tmp_path):
+    with log_steps(tmp_path), log_steps(tmp_path):
         pass
     one, other = wandb.initialize_params
     assert one == other and one["resume"] == "allow" and len(one["id"]) == 16
@@ -72,7 +72,7 @@ def test_a_run_that_goes_on_is_the_same_and_nothing_waits_for_a_network(wandb, t
 
 
 def test_a_run_that_fails_is_told_so(wandb, tmp_path):
-    with pytest.raises(ZeroDivisionError), logged(tmp_path):
+    with pytest.raises(ZeroDivisionError), log_steps(tmp_path):
         _ = 1 / 0
     assert wandb.codes == [1]
 
@@ -90,8 +90,8 @@ def test_what_ended_a_run_is_not_hidden_by_a_full_disk(tmp_path, monkeypatch):
 
 def test_event_files_hold_every_figure_and_say_where_the_run_went_on(tmp_path):
     with Log("tiny", tmp_path, 20, 60) as log:
-        log.training(40, [REPORT], 1e-3)
-        log.evaluation(40, {"loss": 1.5})
+        log.log_training(40, [REPORT], 1e-3)
+        log.log_evaluation(40, {"loss": 1.5})
     (file,) = (tmp_path / "tensorboard").iterdir()
     version, start, *events = map(Event.FromString, records(file.read_bytes()))
     assert version.file_version == "brain.Event:2"

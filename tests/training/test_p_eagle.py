@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from feature_drafters import IDS, ONE_FAST, PROMPTS, TARGETS, setting
+from feature_drafters import IDS, ONE_FAST, PROMPTS, TARGETS, make_setting
 
 from specjax.data.pipeline import pad_batch
 from specjax.models.on_target import FROZEN
@@ -29,7 +29,7 @@ def make_batch(kind: str, bucket: int = 4):
 
 def make_frozen(kind: str):
     """The target, and what of the drafter is not trained."""
-    (_, (_, model)), params = setting(kind, PEagle)
+    (_, (_, model)), params = make_setting(kind, PEagle)
     target = FrozenModel(params["target"], TARGETS[kind])
     return {TEACHER: target, TRUNK: FrozenModel(params["drafter"], model)}
 
@@ -73,7 +73,7 @@ def test_a_slot_sees_the_text_up_to_its_anchor_and_its_own_rollout():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ONE_FAST)
 def test_what_is_dropped_changes_no_slot_that_is_kept(kind):
-    (_, (_, model)), params = setting(kind, PEagle)
+    (_, (_, model)), params = make_setting(kind, PEagle)
     batch, frozen = make_batch(kind), make_frozen(kind)
     teacher, size = run_teacher(model, frozen, batch), batch["mask"].shape[1]
     every = jnp.broadcast_to(jnp.arange(size), batch["mask"].shape)
@@ -90,7 +90,7 @@ def test_what_is_dropped_changes_no_slot_that_is_kept(kind):
 @pytest.mark.slow
 def test_a_slot_learns_the_targets_distribution_of_its_token():
     batch, frozen = make_batch("t5"), make_frozen("t5")
-    (_, (_, model)), params = setting("t5", PEagle)
+    (_, (_, model)), params = make_setting("t5", PEagle)
     objective, key = PEagleObjective(slots=4), jax.random.key(0)
     drafted = jax.jit(functools.partial(objective.compute_steps, model))
     steps = drafted(params["drafter"], frozen, batch, key)
@@ -116,7 +116,7 @@ RUNS += [pytest.param("t5", one, marks=pytest.mark.slow) for one in CHANGES[1:]]
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "changes"), RUNS)
 def test_training_lowers_the_loss_and_raises_acceptance(kind, changes):
-    (_, (_, model)), params = setting(kind, PEagle)
+    (_, (_, model)), params = make_setting(kind, PEagle)
     setup = Setup(model, PEagleObjective(slots=3, **changes), Optimizer(40, 1e-2))
     own = {name: tree for name, tree in params["drafter"].items() if name not in FROZEN}
     own, masks = jax.tree.map(lambda x: jnp.array(x, copy=True), own), {}

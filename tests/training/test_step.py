@@ -63,10 +63,10 @@ def loss_and_gradient(setup, params, batch):
 def plain(kind: str):
     """Parameters, compiled program and result of a setup with dropout that keeps everything."""
     params = jax.jit(MODELS[kind].init)(jax.random.key(0))
-    return params, *compiled(make_setup(MODELS[kind], dropout=True), params)
+    return params, *compile_step(make_setup(MODELS[kind], dropout=True), params)
 
 
-def compiled(setup, params):
+def compile_step(setup, params):
     batch = make_batch(setup.model)
     program = loss_and_gradient.lower(setup, params, batch).compile(compiler_options=KEEP_BARRIERS)
     return program, program(params, batch)
@@ -90,7 +90,7 @@ def test_recomputed_layers_give_the_same_gradient_in_less_memory(kind):
     model = dataclasses.replace(model, config=dataclasses.replace(model.config, remat=True))
     fresh = get_parameter_shapes(model)
     assert jax.tree.structure(fresh) == jax.tree.structure(params)  # the same checkpoints
-    program, (again, found) = compiled(make_setup(model, dropout=True), params)
+    program, (again, found) = compile_step(make_setup(model, dropout=True), params)
     np.testing.assert_allclose(again, loss, rtol=1e-5)
     assert relative(found, gradient) < 1e-5
     before, after = (p.memory_analysis().temp_size_in_bytes for p in (kept, program))
@@ -103,7 +103,7 @@ def test_recomputed_layers_give_the_same_gradient_in_less_memory(kind):
 def test_bfloat16_arithmetic_keeps_gradients_and_state_in_float32(kind):
     params, _, (loss, gradient) = plain(kind)
     setup = make_setup(MODELS[kind], dropout=True, dtype=jnp.bfloat16)
-    program, (found, low) = compiled(setup, params)
+    program, (found, low) = compile_step(setup, params)
     assert {leaf.dtype for leaf in jax.tree.leaves(low)} == {jnp.dtype(jnp.float32)}
     assert "bf16" in program.as_text()
     np.testing.assert_allclose(found, loss, rtol=0.02)  # 8 bits of mantissa
@@ -123,14 +123,14 @@ def test_the_gradient_of_smoothed_cross_entropy_is_that_of_its_definition():
     labels = jnp.asarray(rng.integers(0, V, (2, 5)))
     weights = jnp.asarray(rng.normal(size=(2, 5)), jnp.float32)
 
-    def defined(logits):
+    def define(logits):
         target = 0.9 * jax.nn.one_hot(labels, V) + 0.1 / V
         return jnp.sum(-jnp.sum(target * jax.nn.log_softmax(logits), axis=-1) * weights)
 
     def ours(logits):
         return jnp.sum(cross_entropy(logits, labels, 0.1) * weights)
 
-    np.testing.assert_allclose(jax.grad(ours)(logits), jax.grad(defined)(logits), atol=1e-6)
+    np.testing.assert_allclose(jax.grad(ours)(logits), jax.grad(define)(logits), atol=1e-6)
 
 
 def test_a_label_outside_the_vocabulary_is_no_number():

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from feature_drafters import CORRECTIONS, IDS, PROMPTS, TARGETS, setting
+from feature_drafters import CORRECTIONS, IDS, PROMPTS, TARGETS, make_setting
 
 from specjax.data.pipeline import pad_batch
 from specjax.models.dflash import DFlash
@@ -21,9 +21,9 @@ from specjax.training.step import Setup, evaluate_batch, train_step
 OUTPUTS = [[2, 3, 5, 7, 1], [4, 1], [9, 9, 8, 2, 3, 4, 5, 11, 1], [6, 5, 1]]
 
 
-def made(kind: str, **fields):
+def make_setup(kind: str, **fields):
     """A setup, the parameters to train, what is frozen and a batch."""
-    (_, (_, model)), params = setting("t5", DFlash, correction=CORRECTIONS[kind])
+    (_, (_, model)), params = make_setting("t5", DFlash, correction=CORRECTIONS[kind])
     setup = Setup(model, DFlashObjective(anchors=64, **fields), Optimizer(30, 1e-2))
     own = {name: tree for name, tree in params["drafter"].items() if name not in FROZEN}
     own = jax.tree.map(lambda x: jnp.array(x, copy=True), own)
@@ -36,7 +36,7 @@ def made(kind: str, **fields):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CORRECTIONS)
 def test_a_correction_is_trained(kind):
-    setup, own, frozen, batch = made(kind, divergence="lk_lambda")
+    setup, own, frozen, batch = make_setup(kind, divergence="lk_lambda")
     before, _ = evaluate_batch(setup, own, frozen, batch)
     first = jax.tree.map(np.array, own["corrector"])  # training takes the arrays
     state = setup.start(own)
@@ -52,7 +52,7 @@ def test_a_correction_is_trained(kind):
 
 @pytest.mark.slow
 def test_confidence_learns_the_overlap_and_nothing_else_learns_from_it():
-    setup, own, frozen, batch = made("markov")
+    setup, own, frozen, batch = make_setup("markov")
     objective, model = setup.objective, setup.model
     step = objective.compute_steps(model, own, frozen, batch, None)[0]
     label = acceptance.overlap(step.p, step.logits)
@@ -68,7 +68,7 @@ def test_confidence_learns_the_overlap_and_nothing_else_learns_from_it():
 
 @pytest.mark.slow
 def test_temperatures_calibrate_a_head_that_is_too_sure():
-    setup, own, frozen, batch = made("markov")
+    setup, own, frozen, batch = make_setup("markov")
     head = own["corrector"]["confidence"]
     head["kernel"], head["bias"] = 6.0 * head["kernel"], 6.0 * head["bias"]
     record = jax.jit(setup.objective.confidences, static_argnums=0)
@@ -86,10 +86,10 @@ def test_temperatures_calibrate_a_head_that_is_too_sure():
 
 @pytest.mark.slow
 def test_the_base_is_added_by_its_weight():
-    _, own, frozen, batch = made("gru")
+    _, own, frozen, batch = make_setup("gru")
     totals = {}
     for weight in (0.0, 0.5, 1.0):
-        setup, *_ = made("gru", base_weight=weight)
+        setup, *_ = make_setup("gru", base_weight=weight)
         totals[weight], _ = evaluate_batch(setup, own, frozen, batch)
     assert totals[0.0] < totals[0.5]
     np.testing.assert_allclose(totals[1.0] - totals[0.5], totals[0.5] - totals[0.0], rtol=1e-4)

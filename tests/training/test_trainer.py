@@ -113,11 +113,11 @@ def test_a_loss_that_grows_out_of_hand_stops_the_run():
 def test_a_diverging_run_keeps_its_last_good_checkpoint(tmp_path):
     """Learns for 16 steps; then the data turn into nonsense that no model can hold."""
 
-    def poisoned(step: int):
+    def poison_params(step: int):
         for number, batch in enumerate(batches().since(step), start=step + 1):
             yield batch if number <= 16 else {**batch, "labels": batch["labels"] + 10**6}
 
-    good = dataclasses.replace(run(24, evaluate_every=8), batches=poisoned)
+    good = dataclasses.replace(run(24, evaluate_every=8), batches=poison_params)
     with pytest.raises(UserError, match="diverged"):
         fit(good, tmp_path)
     with Checkpoints(tmp_path / "checkpoints", "loss", largest=False) as keeper:
@@ -145,12 +145,12 @@ def test_the_best_checkpoint_is_returned_and_kept(tmp_path):
     scores = iter([9.0, 3.0, 1.0, 2.0])  # the first before any step
     seen = {}
 
-    def scored(params) -> dict[str, float]:
+    def score_with(params) -> dict[str, float]:
         score = next(scores)
         seen[score] = jax.device_get(params)
         return {"loss": score}
 
-    best = fit(run(24, evaluate=scored, evaluate_every=8), tmp_path)
+    best = fit(run(24, evaluate=score_with, evaluate_every=8), tmp_path)
     same(best, seen[1.0])
     kept = sorted(int(p.name) for p in (tmp_path / "checkpoints").iterdir() if p.name.isdigit())
     assert kept == [16, 24]
@@ -160,13 +160,13 @@ def test_a_larger_metric_can_be_the_better_one(tmp_path):
     scores = iter([9.0, 3.0, 1.0, 2.0])
     seen = {}
 
-    def scored(params) -> dict[str, float]:
+    def score_with(params) -> dict[str, float]:
         score = next(scores)
         seen[score] = jax.device_get(params)
         return {"bleu": score}
 
     fields = {"evaluate_every": 8, "metric": "bleu", "largest": True}
-    same(fit(run(24, evaluate=scored, **fields), tmp_path), seen[3.0])
+    same(fit(run(24, evaluate=score_with, **fields), tmp_path), seen[3.0])
 
 
 def without_room(monkeypatch, saves: int, *, in_a_thread: bool) -> None:

@@ -47,16 +47,16 @@ def test_only_windows_that_fall_back_are_decoded_again(target, monkeypatch) -> N
     """At the temperatures in turn, and the last one is kept whatever it is."""
     tried, decode = [], module._Reading._decode_windows
 
-    def decoded(self, rows, size, seed, attempt, temperature):
+    def decode_windows(self, rows, size, seed, attempt, temperature):
         tried.append((tuple(rows), temperature))
         return decode(self, rows, size, seed, attempt, temperature)
 
-    def found(generator, batch, made):
+    def find_segments(generator, batch, made):
         worse = batch.tokens[:, 0, 0] > 0  # of the second audio
         return Scores(np.where(worse, -2.0, -0.5), np.zeros(len(worse)))
 
-    monkeypatch.setattr(module._Reading, "_decode_windows", decoded)
-    monkeypatch.setattr(module, "scores", found)
+    monkeypatch.setattr(module._Reading, "_decode_windows", decode_windows)
+    monkeypatch.setattr(module, "scores", find_segments)
     generator = specjax.Generator(target, max_new_tokens=8)
     first, second = features(1.0), features(1.0)
     first[0, 0], second[0, 0] = -1.0, 1.0

@@ -21,7 +21,7 @@ FIRST = 91
 FRAMES = 100
 
 
-def timed(*said: Any) -> list[int]:
+def encode_times(*said: Any) -> list[int]:
     """Tokens of words, and of timestamps that are written as floating-point numbers of steps."""
     return [FIRST + int(one) if isinstance(one, float) else one for one in said]
 
@@ -30,16 +30,16 @@ def timed(*said: Any) -> list[int]:
     ("said", "parts", "passed"),
     [
         # Nothing of times, and nothing at all: the window is one part.
-        (timed(7, 8), [(0, 40)], 80),
+        (encode_times(7, 8), [(0, 40)], 80),
         ([], [(0, 40)], 80),
         # One part whose last time is known, or says nothing.
-        (timed(0.0, 7, 8, 30.0), [(0, 30)], 80),
-        (timed(0.0, 7, 8), [(0, 40)], 80),
+        (encode_times(0.0, 7, 8, 30.0), [(0, 30)], 80),
+        (encode_times(0.0, 7, 8), [(0, 40)], 80),
         # A pair ends a part; what was begun behind it is heard again.
-        (timed(2.0, 7, 9.0, 9.0, 8), [(2, 9)], 18),
-        (timed(2.0, 7, 9.0, 9.0, 8, 20.0, 21.0), [(2, 9), (9, 20)], 40),
+        (encode_times(2.0, 7, 9.0, 9.0, 8), [(2, 9)], 18),
+        (encode_times(2.0, 7, 9.0, 9.0, 8, 20.0, 21.0), [(2, 9), (9, 20)], 40),
         # A single time at the end: nothing is said behind it.
-        (timed(2.0, 7, 9.0, 11.0, 8, 20.0), [(2, 9), (11, 20)], 80),
+        (encode_times(2.0, 7, 9.0, 11.0, 8, 20.0), [(2, 9), (11, 20)], 80),
     ],
 )
 def test_pairs_of_times_end_parts(

@@ -70,7 +70,9 @@ def accepted_chances(chances: np.ndarray) -> np.ndarray:
     return longest * np.concatenate([none_longer, np.ones((len(chances), 1))], axis=1)
 
 
-def written(case: Case, chances: np.ndarray, weights: np.ndarray) -> dict[tuple[int, ...], float]:
+def compute_law(
+    case: Case, chances: np.ndarray, weights: np.ndarray
+) -> dict[tuple[int, ...], float]:
     """The law of texts of K + 1 tokens; what follows the rule's own token is the target's."""
     draft, p = case.draft(), case.target()
     made = dict.fromkeys(itertools.product(range(V), repeat=K + 1), 0.0)
@@ -105,7 +107,7 @@ def of_rule(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 def distance(case: Case, chances: np.ndarray, weights: np.ndarray) -> float:
     """The largest error of a text's probability."""
-    made = written(case, chances, weights)
+    made = compute_law(case, chances, weights)
     return max(abs(made[text] - chance(case.p, text)) for text in made)
 
 

@@ -52,7 +52,7 @@ def bias(prefix: Prefix) -> np.ndarray:
     return FIRST[prefix[-1] if prefix else 0] @ SECOND
 
 
-def corrected(prefix: Prefix) -> np.ndarray:
+def correct_law(prefix: Prefix) -> np.ndarray:
     return softmax((UNARY[len(prefix)] + bias(prefix)) / T)
 
 
@@ -65,14 +65,14 @@ def unscaled_bias(prefix: Prefix) -> np.ndarray:
 
 
 def most_probable(prefix: Prefix) -> np.ndarray:
-    return np.eye(V)[corrected(prefix).argmax()]
+    return np.eye(V)[correct_law(prefix).argmax()]
 
 
 def two_candidates(prefix: Prefix) -> np.ndarray:
     """The corrected distribution of the two largest unary logits, as of DFlash 2's selector."""
     kept = np.argsort(UNARY[len(prefix)])[-2:]
     rest = np.zeros(V)
-    rest[kept] = corrected(prefix)[kept]
+    rest[kept] = correct_law(prefix)[kept]
     return rest / rest.sum()
 
 
@@ -82,13 +82,13 @@ def whole(text: np.ndarray) -> int:
 
 def before_unsure(text: np.ndarray) -> int:
     """Ends before the first place whose largest probability is small: known before the draw."""
-    unsure = (n for n in range(K) if corrected(tuple(text[:n])).max() < 0.6)
+    unsure = (n for n in range(K) if correct_law(tuple(text[:n])).max() < 0.6)
     return next(unsure, K)
 
 
 def before_improbable(text: np.ndarray) -> int:
     """Ends before the first token that is itself improbable."""
-    cut = (n for n in range(K) if corrected(tuple(text[:n]))[text[n]] < 0.4)
+    cut = (n for n in range(K) if correct_law(tuple(text[:n]))[text[n]] < 0.4)
     return next(cut, K)
 
 
@@ -178,17 +178,17 @@ def error(case: Case, rule: str) -> float:
 
 
 EXACT = {
-    "conditional": Case(corrected, corrected),
+    "conditional": Case(correct_law, correct_law),
     "greedy as one-hot": Case(most_probable, most_probable),
     "two candidates": Case(two_candidates, two_candidates),
-    "ends before an unsure place": Case(corrected, corrected, before_unsure),
+    "ends before an unsure place": Case(correct_law, correct_law, before_unsure),
 }
 WRONG = {
-    "base distribution": Case(corrected, base),
-    "softmax for a greedy draft": Case(most_probable, corrected),
-    "bias without temperature": Case(corrected, unscaled_bias),
-    "dense for two candidates": Case(two_candidates, corrected),
-    "ends before an improbable token": Case(corrected, corrected, before_improbable),
+    "base distribution": Case(correct_law, base),
+    "softmax for a greedy draft": Case(most_probable, correct_law),
+    "bias without temperature": Case(correct_law, unscaled_bias),
+    "dense for two candidates": Case(two_candidates, correct_law),
+    "ends before an improbable token": Case(correct_law, correct_law, before_improbable),
 }
 
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from extremes import DIGITS, LARGE, ROUNDING, certain, exact_distribution, pairs, rounded
+from extremes import DIGITS, LARGE, ROUNDING, certain, exact_distribution, pairs, round_probs
 
 from specjax.contracts import distribution
 from specjax.contracts.distribution import (
@@ -29,7 +29,7 @@ from specjax.verification import tree as trees
 from specjax.verification.speculative_cascade import DEFERRALS, SpeculativeCascade
 
 
-def repeated(probs: np.ndarray, rows: int, count: int) -> jax.Array:
+def repeat_rows(probs: np.ndarray, rows: int, count: int) -> jax.Array:
     return jnp.broadcast_to(jnp.asarray(probs, jnp.float32), (rows, count, len(probs)))
 
 
@@ -63,10 +63,12 @@ def judged(monkeypatch: pytest.MonkeyPatch):
     return judge
 
 
-def written(judge, draft: Draft, p: np.ndarray, lenience: float, drafted: np.ndarray) -> np.ndarray:
+def compute_first_law(
+    judge, draft: Draft, p: np.ndarray, lenience: float, drafted: np.ndarray
+) -> np.ndarray:
     """The law of the first token, where row x drafts token x with the chance drafted[x]."""
     rows = len(drafted)
-    target = repeated(p, rows, 2)
+    target = repeat_rows(p, rows, 2)
     chance = chances(lambda u: judge(draft, target, lenience, u)[0], rows)
     rest = exact_distribution(judge(draft, target, lenience, jnp.full(rows, 2.0))[1])
     return drafted * chance + (drafted * (1.0 - chance)) @ rest
@@ -74,12 +76,12 @@ def written(judge, draft: Draft, p: np.ndarray, lenience: float, drafted: np.nda
 
 def every_token(q: np.ndarray) -> Draft:
     tokens = jnp.arange(len(q), dtype=jnp.int32)[:, None]
-    return Draft.chain(tokens, distribution=Categorical(repeated(q, len(q), 1)))
+    return Draft.chain(tokens, distribution=Categorical(repeat_rows(q, len(q), 1)))
 
 
 def test_speculative_sampling_writes_the_targets_distribution(judged):
     for q, p in pairs():
-        found = written(judged, every_token(q), p, 1.0, exact_distribution(q))
+        found = compute_first_law(judged, every_token(q), p, 1.0, exact_distribution(q))
         np.testing.assert_allclose(found, exact_distribution(p), rtol=0, atol=ROUNDING)
 
 
@@ -90,7 +92,7 @@ def test_rules_of_one_position_are_those_of_double_precision_in_a_large_vocabula
     for q, p in pairs(sizes=(LARGE,), all_digits=(3, 9)):
         tokens = jnp.zeros((1, 1), jnp.int32)
         draft = Draft.chain(tokens, distribution=Categorical(jnp.asarray(q)[None, None]))
-        target = repeated(p, 1, 2)
+        target = repeat_rows(p, 1, 2)
         kept = np.minimum(exact_distribution(q), exact_distribution(p))
         rest = exact_distribution(
             jax.jit(speculative_sampling.compute_residual)(draft, target, jnp.array([0]))[0]
@@ -112,7 +114,7 @@ def test_certain_drafts_leave_the_targets_distribution(judged):
         tokens = jnp.full((len(q), 1), int(q.argmax()))
         draft = Draft.chain(tokens, distribution=OneHot(tokens))
         mass = np.eye(len(q))[0]
-        target = repeated(p, len(q), 2)
+        target = repeat_rows(p, len(q), 2)
         chance = chances(lambda u, d=draft, t=target: judged(d, t, 1.0, u)[0], len(q))
         rest = exact_distribution(judged(draft, target, 1.0, jnp.full(len(q), 2.0))[1])
         found = np.eye(len(q))[tokens[0, 0]] * chance[0] + (1.0 - chance[0]) * (mass @ rest)
@@ -130,7 +132,7 @@ def lenient_distribution(q: np.ndarray, p: np.ndarray, lenience: float) -> np.nd
 @pytest.mark.parametrize("lenience", [0.5, 0.01])
 def test_lenience_writes_the_distribution_of_its_formula(judged, lenience):
     for q, p in pairs():
-        found = written(judged, every_token(q), p, lenience, exact_distribution(q))
+        found = compute_first_law(judged, every_token(q), p, lenience, exact_distribution(q))
         np.testing.assert_allclose(
             found, lenient_distribution(q, p, lenience), rtol=0, atol=ROUNDING
         )
@@ -142,12 +144,12 @@ def test_a_nested_review_lets_through_what_it_says(lenience):
     induced = jax.jit(lenient.compute_induced_distribution)
     for q, p in pairs():
         draft = Draft.chain(jnp.zeros((1, 1), jnp.int32), distribution=Categorical(q[None, None]))
-        found = induced(draft, repeated(p, 1, 2), jnp.full((1, 1), lenience))[0, 0]
+        found = induced(draft, repeat_rows(p, 1, 2), jnp.full((1, 1), lenience))[0, 0]
         expected = lenient_distribution(q, p, lenience)
         np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING)
     q, p = np.array([[2e-9, 1.0 - 2.0**-24, 0.0], [1e-9, 1.0 - 2.0**-24, 1e-9]], np.float32)
     draft = Draft.chain(jnp.zeros((1, 1), jnp.int32), distribution=Categorical(q[None, None]))
-    found = induced(draft, repeated(p, 1, 2), jnp.full((1, 1), lenience))[0, 0]
+    found = induced(draft, repeat_rows(p, 1, 2), jnp.full((1, 1), lenience))[0, 0]
     np.testing.assert_allclose(found[2], 1e-9 if lenience == 1.0 else 0.0, rtol=1e-3)
 
 
@@ -157,8 +159,8 @@ def test_speculative_cascades_write_their_mixture(judged, defer):
     rule, margin = SpeculativeCascade("margin", defer), 0.2
     mixture = jax.jit(rule.mix)
     for q, p in pairs():
-        mixed = np.asarray(mixture(every_token(q), repeated(p, len(q), 2), margin)[0, 0])
-        found = written(judged, every_token(q), mixed, 1.0, exact_distribution(q))
+        mixed = np.asarray(mixture(every_token(q), repeat_rows(p, len(q), 2), margin)[0, 0])
+        found = compute_first_law(judged, every_token(q), mixed, 1.0, exact_distribution(q))
         np.testing.assert_allclose(found, exact_distribution(mixed), rtol=0, atol=ROUNDING)
         np.testing.assert_allclose(
             found, mixed_distribution(defer, q, p, margin), rtol=0, atol=ROUNDING
@@ -187,7 +189,7 @@ def siblings(q: np.ndarray, count: int) -> tuple[Draft, np.ndarray]:
         chance *= own / np.maximum(left.sum(axis=1), np.finfo(float).tiny)
     drawn = jnp.asarray(tokens, jnp.int32)
     made = WithoutReplacement.from_draws(
-        repeated(q, len(tokens), 1), drawn[:, None], (0,) * count, tuple(range(count))
+        repeat_rows(q, len(tokens), 1), drawn[:, None], (0,) * count, tuple(range(count))
     )
     draft = Draft.chain(drawn, distribution=made)
     return draft.replace(parents=jnp.full(drawn.shape, -1)), chance
@@ -196,7 +198,7 @@ def siblings(q: np.ndarray, count: int) -> tuple[Draft, np.ndarray]:
 def tree_distribution(draft: Draft, chance: np.ndarray, p: np.ndarray, judge) -> np.ndarray:
     """The law of the first token where the children are tried one after another."""
     rows, count = draft.tokens.shape
-    target, tokens = repeated(p, rows, count + 1), np.asarray(draft.tokens)
+    target, tokens = repeat_rows(p, rows, count + 1), np.asarray(draft.tokens)
     found, left = np.zeros(len(p)), chance.copy()
     for rank in range(count):
 
@@ -262,7 +264,7 @@ def test_a_mass_that_is_a_difference_of_sums_is_caught(walked, monkeypatch):
 def leaves_first_distribution(draft: Draft, chance: np.ndarray, p: np.ndarray) -> np.ndarray:
     """The law of the first token where siblings are judged as a whole tree."""
     rows, count = draft.tokens.shape
-    target, tokens = repeated(p, rows, count + 1), np.asarray(draft.tokens)
+    target, tokens = repeat_rows(p, rows, count + 1), np.asarray(draft.tokens)
     stands, rest = (np.asarray(x, np.float64) for x in traverse_tree(draft, target))
     found, left = np.zeros(len(p)), chance.copy()
     for rank in range(count):
@@ -314,7 +316,7 @@ def test_rules_of_trees_are_those_of_double_precision_in_a_large_vocabulary(walk
         likeliest = np.argsort(-q)[:2].tolist()
         drawn = [*likeliest, LARGE - 1]
         made = WithoutReplacement.from_draws(
-            repeated(q, 1, 1), jnp.array([[drawn]]), (0,) * 3, tuple(range(3))
+            repeat_rows(q, 1, 1), jnp.array([[drawn]]), (0,) * 3, tuple(range(3))
         )
         draft = Draft.chain(jnp.array([drawn]), distribution=made)
         draft = draft.replace(parents=jnp.full((1, 3), -1))
@@ -336,8 +338,8 @@ def test_block_verification_is_that_of_double_precision_in_a_large_vocabulary():
     for q, p in pairs(sizes=(LARGE,), all_digits=(3, 9)):
         for token in (int(q.argmax()), int(p.argmax()), LARGE - 1):
             tokens = jnp.array([[token, token]])
-            draft = Draft.chain(tokens, distribution=Categorical(repeated(q, 1, 2)))
-            target = repeated(p, 1, 3)
+            draft = Draft.chain(tokens, distribution=Categorical(repeat_rows(q, 1, 2)))
+            target = repeat_rows(p, 1, 3)
             weights = jax.jit(block.compute_prefix_weights)(draft, target)
             found = np.asarray(
                 jax.jit(block.compute_acceptance_probs)(draft, target, weights), np.float64
@@ -355,7 +357,7 @@ def test_what_siblings_are_drawn_from_has_all_digits(size):
     """Relative to itself, however little it is; the difference of sums has none."""
     off = []
     for digits in DIGITS:
-        q = rounded(certain(size, digits, digits), 1.0)
+        q = round_probs(certain(size, digits, digits), 1.0)
         drawn = np.random.default_rng(digits).permutation(size - 2)[:7] + 2
         drawn = jnp.asarray(np.append(1, drawn)[None, None], jnp.int32)
         found = np.asarray(jax.jit(compute_remaining_mass)(q[None, None], drawn))[0, 0]
@@ -388,6 +390,6 @@ def test_a_part_of_a_block_stands_by_what_is_left_of_it_however_little():
         found = jax.jit(block.compute_acceptance_probs)(draft, target, weights)[0, 0]
         np.testing.assert_allclose(found, expected, rtol=1e-4)
     tokens = jnp.array([[1]])
-    p = jnp.asarray(rounded(certain(6, 9, 0), 1.0))[None, None]
+    p = jnp.asarray(round_probs(certain(6, 9, 0), 1.0))[None, None]
     exact = np.asarray(p, np.float64)[0, 0, np.arange(6) != 1].sum()
     np.testing.assert_allclose(OneHot(tokens).excess(p)[0, 0], exact, rtol=1e-5)

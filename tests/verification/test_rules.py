@@ -178,15 +178,15 @@ def test_drafts_without_a_score_are_sampled_without_lenience():
     tokens = jax.random.randint(jax.random.key(1), (500, 2), 0, 6)
     options = Options(make_sampling(1.0), {"lenience": jnp.float32(0.01)})
 
-    def judged(rule, score=None):
+    def judge_drafts(rule, score=None):
         made, reading = draft(tokens, score=score), Reading(logits)
         verdict = jax.jit(rule.judge)(made, reading, options, keys(0, 500))
         return verdict.accepted.tolist(), rule.distribution(made, reading, options).probs
 
-    strict, distribution = judged(SpeculativeSampling())
-    relative, relative_law = judged(Lenient(relative=True))
+    strict, distribution = judge_drafts(SpeculativeSampling())
+    relative, relative_law = judge_drafts(Lenient(relative=True))
     assert strict == relative
     np.testing.assert_allclose(distribution, relative_law, atol=1e-6)
-    scored, _ = judged(Lenient(relative=True), jnp.full((500, 2), 0.1))
-    assert scored == judged(Lenient())[0]
+    scored, _ = judge_drafts(Lenient(relative=True), jnp.full((500, 2), 0.1))
+    assert scored == judge_drafts(Lenient())[0]
     assert scored != strict

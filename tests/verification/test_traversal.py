@@ -46,7 +46,7 @@ def places(parents) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(map(inner.index, parents)), tuple(ranks)
 
 
-def drawn(kind: str, parents, shared: bool = False) -> tuple[Draft, np.ndarray]:
+def list_drafts(kind: str, parents, shared: bool = False) -> tuple[Draft, np.ndarray]:
     """Every draft, a row each, and how likely it is.
 
     `shared`: the nodes of a level share a law and its draws, as parallel heads have it.
@@ -119,7 +119,7 @@ def leaves_first(parents) -> list[int]:
     return behind(-1)
 
 
-def written(
+def measure_errors(
     draft: Draft, chance: np.ndarray, parents, chances, distributions
 ) -> tuple[float, float]:
     """The largest error of a text's probability; the mean number of nodes that stand."""
@@ -175,14 +175,14 @@ CASES = {
 @functools.cache
 def case(name: str):
     kind, parents = CASES[name]
-    return (*(certain(parents) if kind == "certain" else drawn(kind, parents)), parents)
+    return (*(certain(parents) if kind == "certain" else list_drafts(kind, parents)), parents)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_written_has_the_targets_distribution(name):
     draft, chance, parents = case(name)
     assert chance.sum() == pytest.approx(1.0)
-    assert written(draft, chance, parents, *of_rule(draft, parents))[0] < ROUNDING
+    assert measure_errors(draft, chance, parents, *of_rule(draft, parents))[0] < ROUNDING
 
 
 def sure(seed: int, digits: int) -> dict[tuple[int, ...], np.ndarray]:
@@ -200,24 +200,27 @@ def sure(seed: int, digits: int) -> dict[tuple[int, ...], np.ndarray]:
 @pytest.mark.parametrize("kind", ["without", "independent"])
 def test_certain_drafters_leave_it_too(kind, digits, monkeypatch):
     monkeypatch.setitem(globals(), "Q", sure(2, digits))
-    draft, chance = drawn(kind, PAIRS)
+    draft, chance = list_drafts(kind, PAIRS)
     for p in (exact_distribution(1), sure(5, digits), sure(2, digits - 2)):
         monkeypatch.setitem(globals(), "P", p)
-        assert written(draft, chance, PAIRS, *of_rule(draft, PAIRS))[0] < ROUNDING
+        assert measure_errors(draft, chance, PAIRS, *of_rule(draft, PAIRS))[0] < ROUNDING
 
 
 def test_wrong_chances_do_not_keep_it():
     draft, chance, parents = case("pairs without replacement")
     chances, distributions = of_rule(draft, parents)
-    assert written(draft, chance, parents, np.minimum(1.0, 1.1 * chances), distributions)[0] > 1e-3
+    assert (
+        measure_errors(draft, chance, parents, np.minimum(1.0, 1.1 * chances), distributions)[0]
+        > 1e-3
+    )
     independent = draft.replace(distribution=case("independent pairs")[0].distribution)
-    assert written(draft, chance, parents, *of_rule(independent, parents))[0] > 1e-3
+    assert measure_errors(draft, chance, parents, *of_rule(independent, parents))[0] > 1e-3
 
 
 def test_draws_that_nodes_share_do_not_keep_it_and_are_refused():
-    draft, chance = drawn("without", PAIRS, shared=True)
+    draft, chance = list_drafts("without", PAIRS, shared=True)
     assert chance.sum() == pytest.approx(1.0)
-    assert written(draft, chance, PAIRS, *of_rule(draft, PAIRS))[0] > 1e-3
+    assert measure_errors(draft, chance, PAIRS, *of_rule(draft, PAIRS))[0] > 1e-3
     spelled = {"drafter": "medusa", "widths": (2, 2), "rule": "traversal"}
     with pytest.raises(UserError, match="must be 'lossless' with drafter 'medusa' at a temp"):
         strategy(**spelled, temperature=1.0)
@@ -247,7 +250,7 @@ def one_by_one(draft: Draft, chance: np.ndarray, parents, laws_of) -> float:
 @pytest.mark.parametrize("name", ["a chain", "independent pairs", "pairs without replacement"])
 def test_more_nodes_stand_than_one_by_one(name):
     draft, chance, parents = case(name)
-    found = written(draft, chance, parents, *of_rule(draft, parents))[1]
+    found = measure_errors(draft, chance, parents, *of_rule(draft, parents))[1]
     distributions = np.asarray(draft.distribution.categorical(V).probs, np.float64)
     assert found > one_by_one(draft, chance, parents, distributions) + 0.005
 
@@ -308,7 +311,7 @@ def test_verdicts_are_as_often_as_the_chances_say():
     many = jax.tree.map(lambda x: x[picked], draft)
     keys = jax.random.split(jax.random.key(0), rows)
     verdict = jax.jit(traversal.verify_traversal)(many, target(draft, parents)[picked], keys)
-    expected = written(draft, chance, parents, *of_rule(draft, parents))[1]
+    expected = measure_errors(draft, chance, parents, *of_rule(draft, parents))[1]
     assert float(verdict.accepted.mean()) == pytest.approx(expected, abs=0.03)  # five errors
     text = np.asarray(verdict.tokens)[:, 0]
     np.testing.assert_allclose(np.bincount(text, minlength=V) / rows, P[()], atol=0.014)

@@ -71,7 +71,7 @@ class Training:
     drafter: Drafter = group(Drafter)
 
 
-def training(steps: int, layers: int) -> dict[str, Any]:
+def make_training(steps: int, layers: int) -> dict[str, Any]:
     """Config changes for other numbers; fewer `steps` see fewer sentences and translate worse."""
     drafter_steps = max(steps * 220 // STEPS, 1)
     return {

@@ -169,7 +169,7 @@ def read(config: ConfigDict) -> Split:
     if len(queries.arms) < 2:
         raise UserError(f"config.arms is {tuple(config.arms)!r}; it must name at least two arms")
     if config.test:
-        return Split(queries, _matching(queries, data.load(config.test).only(queries.arms)))
+        return Split(queries, _check_source(queries, data.load(config.test).only(queries.arms)))
     order = np.random.default_rng(config.seed).permutation(len(queries))
     count = round(config.heldout * len(queries))
     if not 0 < count < len(queries):
@@ -180,7 +180,7 @@ def read(config: ConfigDict) -> Split:
     return Split(queries.take(order[count:]), queries.take(order[:count]))
 
 
-def _matching(train: Queries, test: Queries) -> Queries:
+def _check_source(train: Queries, test: Queries) -> Queries:
     mine, its = ((queries.source, queries.embeddings.shape[1]) for queries in (train, test))
     if mine != its:
         raise UserError(

@@ -30,7 +30,7 @@ from specjax.experiments.tune.trials import (
     choose_best,
     drop_by_prediction,
 )
-from specjax.measuring.cost import doubling, needed_calls
+from specjax.measuring.cost import choose_widths, needed_calls
 from specjax.metrics.metric import get_metric
 from specjax.reporting.table import align_columns
 from specjax.runtime.errors import UserError
@@ -181,6 +181,6 @@ def plan_prediction(config: ConfigDict, space: Space) -> None:
         print(f"  a tree of widths {WIDTHS}: shapes of at most {space.tree_nodes} nodes follow")
     strategies = list(timed_strategies(space).values())
     widths = {width for candidate in strategies for width in candidate.target_widths}
-    calls = doubling(needed_calls(strategies, TARGET, widths))
+    calls = choose_widths(needed_calls(strategies, TARGET, widths))
     for model, own in itertools.groupby(calls, key=lambda call: call.model):
         print(f"calls of {model} timed with {', '.join(str(call.tokens) for call in own)} tokens")

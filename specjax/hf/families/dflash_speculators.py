@@ -43,7 +43,7 @@ from specjax.models.dflash import DFlash, DFlashCausalConfig
 FAMILY = "dflash_speculators"
 
 
-def _rising() -> Field:
+def _rising_list() -> Field:
     def fits(value: Any) -> bool:
         numbers = isinstance(value, list | tuple) and bool(value) and all(map(is_int, value))
         return numbers and sorted(set(value)) == list(value) and value[0] >= 1
@@ -65,7 +65,7 @@ _SHARED: dict[str, Field] = {
     "speculators_config": raw(),
     "draft_vocab_size": size(None),
     "block_size": size(8, least=2),
-    "aux_hidden_state_layer_ids": _rising(),
+    "aux_hidden_state_layer_ids": _rising_list(),
     "mask_token_id": size(None, least=0),
     "sliding_window_non_causal": flag(False),
     "sample_from_anchor": flag(None),

@@ -37,13 +37,13 @@ LONG = {
 }
 
 
-def written(name: str) -> dict[str, Any]:
+def write_config(name: str) -> dict[str, Any]:
     return json.loads((GOLDEN / name / "config.json").read_text("utf-8"))
 
 
 def shape(name: str, generation: dict[str, Any] | None = None, **changes: Any) -> Any:
     """The shape of a golden checkpoint with fields changed."""
-    return parse_config("config.json", written(name) | changes, generation, jnp.float32)[1]
+    return parse_config("config.json", write_config(name) | changes, generation, jnp.float32)[1]
 
 
 def complaint(name: str, generation: dict[str, Any] | None = None, **changes: Any) -> str:
@@ -173,7 +173,7 @@ def test_what_cannot_be_obeyed_is_refused_with_its_field_and_value(
     ],
 )
 def test_what_half_of_a_t5gemma_cannot_obey_is_refused(part: str, field: str, value: Any) -> None:
-    sentence = complaint("t5gemma", **{part: written("t5gemma")[part] | {field: value}})
+    sentence = complaint("t5gemma", **{part: write_config("t5gemma")[part] | {field: value}})
     assert part in sentence
     if field == "rope_scaling":
         field, value = "rope_type", value["rope_type"]
@@ -192,14 +192,14 @@ def test_what_half_of_a_t5gemma_cannot_obey_is_refused(part: str, field: str, va
     ],
 )
 def test_what_half_of_a_t5gemma_2_cannot_obey_is_refused(part: str, field: str, value: Any) -> None:
-    sentence = complaint("t5gemma2", **{part: written("t5gemma2")[part] | {field: value}})
+    sentence = complaint("t5gemma2", **{part: write_config("t5gemma2")[part] | {field: value}})
     assert part in sentence and format_value(value) in sentence
     assert (field if field != "text_config" else "encoder is []") in sentence
 
 
 def test_layers_of_a_t5gemma_2_rotate_by_two_bases() -> None:
     """In the older words of published Gemma 3 too; every sixth layer has all keys."""
-    halves = written("t5gemma2")
+    halves = write_config("t5gemma2")
     decoder = {
         k: v for k, v in halves["decoder"].items() if k not in ("layer_types", "rope_parameters")
     }
@@ -210,7 +210,7 @@ def test_layers_of_a_t5gemma_2_rotate_by_two_bases() -> None:
 
 
 def test_t5gemmas_special_tokens_are_its_decoders_unless_said_otherwise() -> None:
-    words = written("t5gemma")
+    words = write_config("t5gemma")
     ends = {"bos_token_id": 7, "eos_token_id": [8, 9], "pad_token_id": 6}
     assert shape("t5gemma", bos_token_id=5).start_token == 5
     bare = {name: value for name, value in words.items() if name not in ends}
@@ -221,7 +221,7 @@ def test_t5gemmas_special_tokens_are_its_decoders_unless_said_otherwise() -> Non
 
 
 def test_caps_and_windows_of_t5gemma_are_those_of_gemma_unless_null() -> None:
-    words = written("t5gemma")
+    words = write_config("t5gemma")
     gone = {"attn_logit_softcapping", "final_logit_softcapping", "sliding_window"}
     bare = {name: value for name, value in words["decoder"].items() if name not in gone}
     found = shape("t5gemma", decoder=bare)
@@ -235,7 +235,7 @@ def test_caps_and_windows_of_t5gemma_are_those_of_gemma_unless_null() -> None:
 def test_neutral_words_of_a_t5gemmas_decoder_are_no_settings() -> None:
     """Older configurations write all that there is, at Hugging Face's defaults."""
     said = {"repetition_penalty": 1.0, "min_length": 0, "num_beams": 1, "bad_words_ids": None}
-    assert shape("t5gemma", decoder=written("t5gemma")["decoder"] | said) == shape("t5gemma")
+    assert shape("t5gemma", decoder=write_config("t5gemma")["decoder"] | said) == shape("t5gemma")
 
 
 def test_rope_scaling_wins_over_rope_parameters() -> None:
@@ -250,7 +250,7 @@ def test_a_trained_length_outside_of_the_scaling_wins() -> None:
 
 
 def test_other_names_of_gpt2s_fields_mean_the_same() -> None:
-    config = written("gpt2")
+    config = write_config("gpt2")
     for other, name in {
         "hidden_size": "n_embd",
         "max_position_embeddings": "n_positions",
@@ -281,7 +281,7 @@ def test_t5s_separate_fields_win_over_the_projection() -> None:
 
 
 def test_t5_without_a_word_on_tying_scales_and_mt5_never_does() -> None:
-    config = written("t5_v1_0")
+    config = write_config("t5_v1_0")
     del config["scale_decoder_outputs"], config["tie_word_embeddings"]
     for extra, scales in (({}, True), ({"tie_word_embeddings": None}, True)):
         found = parse_config("config.json", config | extra, None, jnp.float32)[1]
@@ -303,7 +303,7 @@ def test_t5_does_without_a_padding_token() -> None:
 
 def test_null_and_absence_mean_hugging_faces_default() -> None:
     assert shape("llama", num_key_value_heads=None).num_kv_heads == 4
-    config = written("mistral")
+    config = write_config("mistral")
     del config["num_key_value_heads"], config["num_attention_heads"], config["sliding_window"]
     config["num_attention_heads"] = 8
     found = parse_config("config.json", config, None, jnp.float32)[1]
@@ -413,7 +413,7 @@ def test_a_generator_takes_settings_in_place_of_the_targets() -> None:
 
 @pytest.mark.parametrize("scaling", [LLAMA3, YARN, LONG, LINEAR], ids=lambda s: str(s)[:24])
 def test_a_scaled_rotation_survives_an_export(scaling: dict[str, Any]) -> None:
-    hf = written("llama") | {"rope_scaling": scaling}
+    hf = write_config("llama") | {"rope_scaling": scaling}
     family, config = parse_config("config.json", hf, None, jnp.float32)
     again = parse_config("config.json", *family.config_to_hf(config), jnp.float32)[1]
     assert again == config
@@ -442,7 +442,7 @@ def test_every_sixth_layer_of_gemma_3_has_all_keys_unless_it_says_otherwise() ->
 
 
 def test_gemma_without_a_word_on_its_caps_has_those_of_hugging_face() -> None:
-    config = written("gemma2")
+    config = write_config("gemma2")
     del config["attn_logit_softcapping"], config["final_logit_softcapping"]
     found = parse_config("config.json", config, None, jnp.float32)[1]
     assert (found.attention_cap, found.logit_cap) == (50.0, 30.0)
@@ -450,7 +450,7 @@ def test_gemma_without_a_word_on_its_caps_has_those_of_hugging_face() -> None:
 
 
 def test_the_text_part_of_a_gemma_that_sees_is_a_text_model() -> None:
-    text = written("gemma3_text")
+    text = write_config("gemma3_text")
     whole = {"model_type": "gemma3", "text_config": text, "vision_config": {}, "eos_token_id": 5}
     found = parse_config("config.json", whole, None, jnp.float32)[1]
     assert found == shape("gemma3_text", eos_token_id=5, tie_word_embeddings=True)
@@ -518,7 +518,7 @@ def test_layers_and_rotation_of_a_code_world_model_are_its_own_where_it_says_non
 def test_a_share_of_a_head_may_be_rotated_beside_the_scaling_or_in_it() -> None:
     """Phi-4-mini's is 0.75; what is inside of the scaling counts before what is outside."""
     assert (shape("phi4").rope.width, shape("phi4").d_head) == (6, 8)
-    outside = {name: x for name, x in written("phi4")["rope_parameters"].items() if x != 0.75}
+    outside = {name: x for name, x in write_config("phi4")["rope_parameters"].items() if x != 0.75}
     given = {"rope_parameters": None, "rope_scaling": outside}
     assert shape("phi4", partial_rotary_factor=0.75, **given) == shape("phi4")
     assert shape("phi4", partial_rotary_factor=0.5) == shape("phi4")
@@ -589,7 +589,7 @@ def test_gelu_in_gemma_1_is_the_one_by_tanh() -> None:
     ],
 )
 def test_an_exported_shape_is_read_as_it_was(name: str) -> None:
-    family, config = parse_config("config.json", written(name), None, jnp.float32)
+    family, config = parse_config("config.json", write_config(name), None, jnp.float32)
     assert parse_config("config.json", *family.config_to_hf(config), jnp.float32)[1] == config
 
 
@@ -632,13 +632,13 @@ def test_the_share_of_a_head_that_is_rotated_has_an_older_name() -> None:
 
 
 def test_layers_have_experts_where_the_fields_say() -> None:
-    def mixed(**changes: Any) -> list[bool]:
+    def mix_fields(**changes: Any) -> list[bool]:
         config = shape("qwen3_moe", num_hidden_layers=6, **changes)
         return [mixture is not None for mixture in config.mixtures]
 
-    assert mixed(mlp_only_layers=[]) == [True] * 6
-    assert mixed(mlp_only_layers=[1, 9]) == [True, False, True, True, True, True]
-    assert mixed(mlp_only_layers=[3], decoder_sparse_step=2) == [
+    assert mix_fields(mlp_only_layers=[]) == [True] * 6
+    assert mix_fields(mlp_only_layers=[1, 9]) == [True, False, True, True, True, True]
+    assert mix_fields(mlp_only_layers=[3], decoder_sparse_step=2) == [
         False,
         True,
         False,

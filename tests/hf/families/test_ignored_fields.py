@@ -70,11 +70,11 @@ SHARED_CODE = (
 """Modules of transformers that read fields of every family."""
 
 
-def written(name: str) -> dict[str, Any]:
+def write_config(name: str) -> dict[str, Any]:
     return json.loads((GOLDEN / name / "config.json").read_text("utf-8"))
 
 
-def ignoring(hf: Mapping[str, Any], generation: Mapping[str, Any] | None = None) -> Any:
+def read_ignored(hf: Mapping[str, Any], generation: Mapping[str, Any] | None = None) -> Any:
     """The shape, and the ignored fields by their file."""
     with collect_ignored() as ignored:
         _, config = parse_config("config.json", dict(hf), generation, jnp.float32)
@@ -96,36 +96,36 @@ def ignoring(hf: Mapping[str, Any], generation: Mapping[str, Any] | None = None)
     ],
 )
 def test_what_the_class_does_not_declare_changes_nothing_and_is_named(name, changes) -> None:
-    plain, _ = ignoring(written(name))
-    config, ignored = ignoring(written(name) | changes)
+    plain, _ = read_ignored(write_config(name))
+    config, ignored = read_ignored(write_config(name) | changes)
     assert config == plain
     assert ignored["config.json"][-len(changes) :] == list(changes)
 
 
 def test_a_field_of_a_part_is_named_with_the_part() -> None:
     for name in ("t5gemma", "t5gemma2"):
-        halves = written(name)
+        halves = write_config(name)
         halves["decoder"]["no_such_field"] = 1
-        assert "decoder.no_such_field" in ignoring(halves)[1]["config.json"]
-    text = {k: v for k, v in written("gemma3_text").items() if k != "tie_word_embeddings"}
+        assert "decoder.no_such_field" in read_ignored(halves)[1]["config.json"]
+    text = {k: v for k, v in write_config("gemma3_text").items() if k != "tie_word_embeddings"}
     whole = {"model_type": "gemma3", "text_config": text | {"no_such_field": 1}}
-    assert "text_config.no_such_field" in ignoring(whole)[1]["config.json"]
+    assert "text_config.no_such_field" in read_ignored(whole)[1]["config.json"]
 
 
 def test_a_scaling_is_read_as_far_as_transformers_knows_it() -> None:
     """Published YaRN may have the temperature of DeepSeek's code, and factors of nought."""
     more = {"attn_factor": 1.0, "mscale": 1.0, "mscale_all_dim": 0.0}
-    plain, _ = ignoring(written("llama") | {"rope_scaling": YARN})
-    config, ignored = ignoring(written("llama") | {"rope_scaling": YARN | more})
+    plain, _ = read_ignored(write_config("llama") | {"rope_scaling": YARN})
+    config, ignored = read_ignored(write_config("llama") | {"rope_scaling": YARN | more})
     assert config == plain
     assert "rope_scaling.attn_factor" in ignored["config.json"]
     with pytest.raises(UserError, match="mscale is -1"):
-        ignoring(written("llama") | {"rope_scaling": YARN | {"mscale": -1}})
+        read_ignored(write_config("llama") | {"rope_scaling": YARN | {"mscale": -1}})
 
 
 def test_a_setting_that_transformers_does_not_declare_is_ignored() -> None:
-    plain, none = ignoring(written("llama"), {"eos_token_id": 1})
-    config, ignored = ignoring(written("llama"), {"eos_token_id": 1, "no_such_setting": 3})
+    plain, none = read_ignored(write_config("llama"), {"eos_token_id": 1})
+    config, ignored = read_ignored(write_config("llama"), {"eos_token_id": 1, "no_such_setting": 3})
     assert config == plain and "generation_config.json" not in none
     assert ignored["generation_config.json"] == ["no_such_setting"]
 
@@ -144,7 +144,7 @@ def test_a_load_names_all_of_them_in_one_line(tmp_path: Path, capsys) -> None:
     specjax.load(folder)
     assert "ignored" not in capsys.readouterr().out
     more = {"unk_token_id": 0, "transformers.js_config": {}, "a\nb": 1, "c" * 300: 1}
-    (folder / "config.json").write_text(json.dumps(written("llama") | more), "utf-8")
+    (folder / "config.json").write_text(json.dumps(write_config("llama") | more), "utf-8")
     (folder / "generation_config.json").write_text('{"chat_format": "x"}', "utf-8")
     specjax.load(folder)
     note = (
@@ -175,7 +175,7 @@ def test_a_bad_value_is_blamed_on_the_file_that_has_it(
     name, in_config, in_generation, blamed
 ) -> None:
     with pytest.raises(UserError) as caught:
-        ignoring(written(name) | in_config, in_generation)
+        read_ignored(write_config(name) | in_config, in_generation)
     assert str(caught.value).startswith(f"{blamed} cannot be used: ")
 
 
@@ -186,7 +186,9 @@ def test_a_setting_of_a_file_is_blamed_on_the_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"generation_config\.json: min_length is -1"):
         specjax.load(folder)
     (folder / "generation_config.json").unlink()
-    (folder / "config.json").write_text(json.dumps(written("llama") | {"min_length": -1}), "utf-8")
+    (folder / "config.json").write_text(
+        json.dumps(write_config("llama") | {"min_length": -1}), "utf-8"
+    )
     with pytest.raises(UserError, match=r"/config\.json: min_length is -1"):
         specjax.load(folder)
     with pytest.raises(UserError, match="llama: min_length is -2"):
@@ -244,7 +246,7 @@ SIDES = {"vision_encoder_decoder": ("vit", "trocr")}
 """Whose fields a model reads that is made of two others."""
 
 
-def listed(model_type: str) -> set[str]:
+def list_fields(model_type: str) -> set[str]:
     one = SCHEMAS[model_type]
     return {*one.fields, *one.aliases, *one.harmless, *generation.GENERATION}
 
@@ -257,7 +259,7 @@ def test_what_a_model_reads_without_a_declaration_is_read_here(name: str) -> Non
     known = set(dir(PreTrainedConfig)).union(
         *(read_declared(model_type).defaults for model_type in types + parts),
         *(CONFIG_MAPPING[model_type].attribute_map for model_type in types),
-        *(listed(model_type) for model_type in (*types, *SIDES.get(name, ()))),
+        *(list_fields(model_type) for model_type in (*types, *SIDES.get(name, ()))),
     )
     assert not read_of("config", f"models.{name}.modeling_{name}") - known
 
@@ -274,9 +276,9 @@ def test_what_generation_reads_without_a_declaration_is_known_here() -> None:
 def test_whispers_thresholds_are_refused_and_others_do_not_read_them() -> None:
     said = json.loads((GOLDEN / "whisper" / "generation_config.json").read_text("utf-8"))
     with pytest.raises(UserError, match="logprob_threshold is -1.0, which no strategy applies"):
-        ignoring(written("whisper"), said | {"logprob_threshold": -1.0})
-    ignoring(written("whisper"), said | {"logprob_threshold": None})
-    _, ignored = ignoring(written("llama"), {"eos_token_id": 1, "logprob_threshold": -1.0})
+        read_ignored(write_config("whisper"), said | {"logprob_threshold": -1.0})
+    read_ignored(write_config("whisper"), said | {"logprob_threshold": None})
+    _, ignored = read_ignored(write_config("llama"), {"eos_token_id": 1, "logprob_threshold": -1.0})
     assert ignored["generation_config.json"] == ["logprob_threshold"]
 
 
@@ -313,13 +315,13 @@ def test_other_names_of_fields_are_those_of_the_class(model_type: str) -> None:
 
 @pytest.mark.parametrize("name", GOLDEN_MODELS)
 def test_an_export_has_no_field_that_is_ignored(name: str) -> None:
-    family, config = parse_config("config.json", written(name), None, jnp.float32)
-    assert not ignoring(*family.config_to_hf(config))[1]
+    family, config = parse_config("config.json", write_config(name), None, jnp.float32)
+    assert not read_ignored(*family.config_to_hf(config))[1]
 
 
 @pytest.mark.slow
 def test_configurations_are_read_without_pytorch() -> None:
-    words = json.dumps(written("llama") | {"unk_token_id": 0})
+    words = json.dumps(write_config("llama") | {"unk_token_id": 0})
     script = f"""
 import json, sys
 sys.modules["torch"] = None

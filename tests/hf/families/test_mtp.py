@@ -53,7 +53,7 @@ def folders() -> tuple[Path, Path]:
 
 
 @functools.cache
-def loaded() -> tuple[specjax.LoadedModel, specjax.LoadedModel]:
+def load_pair() -> tuple[specjax.LoadedModel, specjax.LoadedModel]:
     target, head = folders()
     return specjax.load(target), specjax.load(head)
 
@@ -61,7 +61,7 @@ def loaded() -> tuple[specjax.LoadedModel, specjax.LoadedModel]:
 def tokens_of(
     strategy: specjax.Strategy | None = None, drafter: specjax.LoadedModel | None = None
 ) -> Sequence[Sequence[int]]:
-    target, head = loaded()
+    target, head = load_pair()
     drafters = {"drafter": drafter or head} if strategy else None
     generator = specjax.Generator(target, drafters, strategy, max_new_tokens=24)
     return generator(PROMPTS).tokens
@@ -78,7 +78,7 @@ def test_every_layout_in_a_target_is_the_same_head(layout: str) -> None:
     for one, other in zip(*map(jax.tree.leaves, (own.params, found.params)), strict=True):
         np.testing.assert_array_equal(one, other)
     read = jax.tree.leaves(specjax.load(both).params)
-    for one, other in zip(read, jax.tree.leaves(loaded()[0].params), strict=True):
+    for one, other in zip(read, jax.tree.leaves(load_pair()[0].params), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -137,17 +137,17 @@ def test_heads_of_other_layers_change_no_greedy_token(family: str, tmp_path: Pat
 
 @pytest.mark.slow
 def test_the_order_of_what_is_joined_changes_what_is_drafted() -> None:
-    target, head = loaded()
+    target, head = load_pair()
     shape = head.model.adapt_to(target.model).config
     params = complete_params(shape, head.params, target.params)
     text = np.array([[3, 4, 5, 6, 7]])
     features = jax.random.normal(jax.random.key(0), (1, 5, shape.d_model))
 
-    def drafted(states_first: bool) -> np.ndarray:
+    def draft_steps(states_first: bool) -> np.ndarray:
         model = type(head.model)(dataclasses.replace(shape, states_first=states_first))
         return model.unroll_draft(params, jax.numpy.asarray(text), features, None, 1)[0]
 
-    assert np.abs(drafted(True) - drafted(False)).max() > 0.1
+    assert np.abs(draft_steps(True) - draft_steps(False)).max() > 0.1
 
 
 def test_what_is_no_such_head_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ DETECTED = [[1, None], [2, TRANSCRIBE]]
 VOCABULARY = 30
 
 
-def forced(generation: dict[str, Any], hf: dict[str, Any] | None = None) -> tuple:
+def get_forced(generation: dict[str, Any], hf: dict[str, Any] | None = None) -> tuple:
     tokens = speech_tokens(generation, VOCABULARY)
     return forced_tokens(hf or {}, generation, tokens, VOCABULARY)
 
@@ -44,7 +44,7 @@ def forced(generation: dict[str, Any], hf: dict[str, Any] | None = None) -> tupl
     ],
 )  # fmt: skip
 def test_a_text_begins_as_the_configuration_says(generation, hf, expected):
-    assert forced(generation, hf) == expected
+    assert get_forced(generation, hf) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_a_text_begins_as_the_configuration_says(generation, hf, expected):
 )
 def test_what_is_no_token_of_the_kind_is_refused(generation, said):
     with pytest.raises(ValueError, match=said):
-        forced(generation)
+        get_forced(generation)
