@@ -214,6 +214,7 @@ class Study:
             found[chip] = {
                 strategy: decoded[strategy]["tokens_per_target_call"] / rounds[strategy].steps
                 for strategy in list_strategies(self.args)
+                if strategy in decoded
             }
         return found
 
@@ -299,6 +300,8 @@ def main() -> int:
     names = args.only.split(",") if args.only else list(contestants)
     if unknown := set(names) - set(contestants):
         raise UserError(f"--only has {sorted(unknown)}; known are {', '.join(contestants)}")
+    if "small" in names and not args.small:
+        raise UserError("--small is not given; it must be a model for the contestant `small`")
     study, file = Study(args), args.workdir / "study.json"
     found = json.loads(file.read_text("utf-8")) if file.exists() else {}
     for name in names:
@@ -327,8 +330,10 @@ def format_table(found: Mapping[str, Any], strategies: Sequence[str]) -> str:
         cells = [name, str(trained["steps"]), f"{trained['seconds']:.0f}"]
         cells.append(", ".join("-" if one is None else f"{one:.3f}" for one in accepted))
         for strategy in strategies:
-            made = decoded[strategy]
-            cells.append(f"{made['tokens_per_target_call']:.2f} ({made['speedup']:.2f})")
+            made = decoded.get(strategy)  # another run may have had other trees
+            cells.append(
+                f"{made['tokens_per_target_call']:.2f} ({made['speedup']:.2f})" if made else "-"
+            )
         lines.append(" | ".join(cells))
     return "\n".join(lines)
 
@@ -341,8 +346,14 @@ def format_predictions(found: Mapping[str, Any], strategies: Sequence[str]) -> s
     ]
     for name, of in found.items():
         for chip, speeds in of["predicted"].items():
-            lines.append(" | ".join([name, chip, *(f"{speeds[one]:.2f}" for one in strategies)]))
+            lines.append(
+                " | ".join([name, chip, *(format_speed(speeds, one) for one in strategies)])
+            )
     return "\n".join(lines)
+
+
+def format_speed(speeds: Mapping[str, float], strategy: str) -> str:
+    return f"{speeds[strategy]:.2f}" if strategy in speeds else "-"
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> None:
         {"drafter": drafter},
         specjax.speculative(args.length, temperature=1.0),
         max_new_tokens=args.max_new_tokens,
-        bucket=256,  # as wide as all prompts: another width of a list would be another program
+        bucket=256,  # holds GSM8K's prompts: another width would be another program
         logprobs=True,
     )
     policy = Learner(target.model, target.params, args.policy_rate, policy_loss)
