@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from input_parity import check_beams
 
 torch = pytest.importorskip("torch")
 
@@ -82,6 +83,19 @@ def test_texts_equal_those_of_generate(pair, strategy):
     drafters = {"drafter": ours} if strategy.drafter.spec.models else {}
     generator = specjax.Generator(ours, drafters, strategy, max_new_tokens=NEW_TOKENS)
     assert generator(list(pixels)).tokens == GOLDEN["greedy"](theirs, pixels, NEW_TOKENS)
+
+
+@pytest.mark.parametrize("drafter", ["none", "neural"])
+def test_beams_equal_those_of_generate(pair, drafter):
+    theirs, ours = pair
+    pixels = GOLDEN["images"](theirs, 5, 3)
+    made = theirs.generate(
+        torch.tensor(pixels), max_new_tokens=12, num_beams=3, do_sample=False,
+        return_dict_in_generate=True, output_scores=True,
+    )  # fmt: skip
+    rows, end = made.sequences[:, 1:].tolist(), GOLDEN["EOS"]
+    texts = [row[: row.index(end) + 1] if end in row else row for row in rows]
+    check_beams(ours, list(pixels), drafter, texts, made.sequences_scores.tolist())
 
 
 def test_an_exported_model_loads_in_transformers_unchanged(pair, tmp_path):
