@@ -27,6 +27,7 @@ KINDS = {
     info.Spectrogram: "audio files or waveforms",
     info.Patches: "image files or pixels",
     info.PlacedPatches: "image files or pixels",
+    info.EncoderStates: "encoder states",
 }
 """Prompts by the type of a target's input."""
 

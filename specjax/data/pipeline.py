@@ -79,6 +79,9 @@ Arrays = dict[str, np.ndarray]
 STATES = 2
 """Axes of a prompt that is encoder states."""
 
+STATE_WIDTHS = 8
+"""Numbers of encoder states that batches are padded to, where prompts have several."""
+
 ENDLESS = 2**40
 """An upper bound on the steps of any run."""
 
@@ -110,13 +113,15 @@ class Batches:
         self.per_epoch = len(pairs) // batch_size
         sizes = (count_buckets(pair, bucket, start_token) for pair in pairs)
         self._size = np.fromiter(sizes, np.int64, len(pairs))
+        states = (len(prompt) if is_states(prompt) else 0 for prompt, _ in pairs)
+        self._states = np.fromiter(states, np.int64, len(pairs))
         self._order = functools.lru_cache(maxsize=2)(self._shuffle_rows)
 
     def _shuffle_rows(self, epoch: int) -> np.ndarray:
         """Rows [batches, batch_size] of an epoch."""
         rng = np.random.default_rng((self._seed, epoch))
         rows = rng.permutation(len(self._pairs))[: self.per_epoch * self._batch_size]
-        rows = rows[np.argsort(self._size[rows], kind="stable")]
+        rows = rows[np.lexsort((self._states[rows], self._size[rows]))]
         return rng.permutation(rows.reshape(self.per_epoch, self._batch_size))
 
     def __getitem__(self, step: int) -> Arrays:
@@ -130,7 +135,13 @@ class Batches:
         width = int(self._size[chosen].max()) * self._bucket
         rows = [self._pairs[row] for row in (chosen if share is None else chosen[share])]
         given = self._start_token, self._pad, self._learn_prompt, width, self._forced
-        return pad_batch(rows, self._bucket, *given)
+        return pad_batch(rows, self._bucket, *given, self._choose_states(chosen))
+
+    def _choose_states(self, chosen: np.ndarray) -> int:
+        """The encoder states of a batch: one of a few numbers up to that of the longest prompt."""
+        most = int(self._states.max())
+        step = max(-(-most // STATE_WIDTHS), 1)
+        return min(-(-int(self._states[chosen].max()) // step) * step, most)
 
     def since(self, step: int, share: np.ndarray | None = None) -> Iterator[Arrays]:
         """Batches from a step on, or a share of the rows of each, read ahead in the background."""
@@ -184,13 +195,14 @@ def pad_batch(
     learn_prompt: bool = False,
     width: int = 0,
     forced: int = 0,
+    states: int = 0,
 ) -> Arrays:
     """Arrays of one batch for `LanguageModel.teach` and the objectives.
 
     `prompt` [B, P] and `prompt_length`; `inputs` [B, T], what the decoder reads, with `length`;
     `labels` [B, T], the next tokens, where `mask`. `width` is T; 0: as wide as the rows need.
-    Prompts that are arrays [S, D] all have one shape. The first `forced` tokens of an output are
-    read and not learned.
+    Prompts that are arrays [S, D] are padded to `states` of them; 0: to the longest. The first
+    `forced` tokens of an output are read and not learned.
     """
     if start_token is None:
         whole = [([*prompt, *output], len(prompt)) for prompt, output in rows]
@@ -202,7 +214,7 @@ def pad_batch(
     first = np.array([0 if learn_prompt else begin - 1 for _, begin in whole], np.int32)
     place = np.arange(width)
     return {
-        "prompt": _prompts([prompt for prompt, _ in rows], width, pad),
+        "prompt": _prompts([prompt for prompt, _ in rows], width, pad, states),
         "prompt_length": np.array([len(prompt) for prompt, _ in rows], np.int32),
         "inputs": tokens[:, :-1],
         "length": length,
@@ -220,7 +232,7 @@ def count_buckets(pair: TokenPair, bucket: int, start_token: int | None) -> int:
     """Number of buckets of a pair: of its longer side, or of both as one row."""
     prompt, output = map(len, pair)
     if is_states(pair[0]):
-        prompt = 0  # all rows have the same length
+        prompt = 0  # the decoder's width is the output's
     return -(-(prompt + output - 1 if start_token is None else max(prompt, output)) // bucket)
 
 
@@ -229,11 +241,15 @@ def is_states(prompt: Ids) -> bool:
     return isinstance(prompt, np.ndarray) and prompt.ndim == STATES
 
 
-def _prompts(prompts: Sequence[Ids], width: int, pad: int) -> np.ndarray:
+def _prompts(prompts: Sequence[Ids], width: int, pad: int, states: int) -> np.ndarray:
     """Prompts as one array: ids [B, width], or states [B, S, D] float32."""
-    if is_states(prompts[0]):
-        return np.stack(prompts).astype(np.float32)
-    return pad_rows(prompts, width, pad)
+    if not is_states(prompts[0]):
+        return pad_rows(prompts, width, pad)
+    size = states or max(map(len, prompts))
+    made = np.zeros((len(prompts), size, np.shape(prompts[0])[1]), np.float32)
+    for index, prompt in enumerate(prompts):
+        made[index, : len(prompt)] = prompt
+    return made
 
 
 def pad_rows(rows: Sequence[Ids], width: int, pad: int) -> np.ndarray:

@@ -10,17 +10,15 @@ from specjax.hf.images import load_image_reader
 from specjax.hf.patches import load_patch_reader
 from specjax.hf.spectrograms import load_spectrogram_reader
 from specjax.hf.waveforms import load_waveform_reader
-from specjax.models.info import Input, Patches, PlacedPatches, Samples, Spectrogram
+from specjax.models.info import Frames, Input, Patches, PlacedPatches, Samples, Spectrogram
 
 
 def load_input_reader(path: Path | None, given: Input | None) -> Any:
-    """The reader of a checkpoint directory, or the usual one; None for models that read tokens.
+    """The reader of a checkpoint directory, or the usual one; None: no files are read.
 
     Raises:
       UserError: when its files are damaged, or do not fit the model.
     """
-    if given is None:
-        return None
     if isinstance(given, Patches):
         return load_image_reader(path, given)
     if isinstance(given, PlacedPatches):
@@ -29,4 +27,4 @@ def load_input_reader(path: Path | None, given: Input | None) -> Any:
         return load_spectrogram_reader(path, given)
     if isinstance(given, Samples):
         return load_waveform_reader(path, given)
-    return load_extractor(path, given)
+    return load_extractor(path, given) if isinstance(given, Frames) else None

@@ -142,7 +142,26 @@ class PlacedPatches:
         return f"images in patches of {self.width} numbers with row and column"
 
 
-Input = Frames | Samples | Spectrogram | Patches | PlacedPatches
+@dataclasses.dataclass(frozen=True)
+class EncoderStates:
+    """Shape of prompts that are the states of an encoder, for a decoder without one."""
+
+    count: int  # largest P
+    width: int  # M
+    fewest: int
+
+    @property
+    def states(self) -> int:
+        return self.count
+
+    def count_states(self, length: Any) -> Any:
+        return length
+
+    def __str__(self) -> str:
+        return f"encoder states of {self.width} numbers"
+
+
+Input = Frames | Samples | Spectrogram | Patches | PlacedPatches | EncoderStates
 """Shape of prompts that are numbers [P, M] instead of tokens.
 
 P is from `fewest` to `count`; `count_states` gives the encoder states of prompts of a length P.

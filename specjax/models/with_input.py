@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from specjax.models.base import Params
 from specjax.models.encoder_decoder import EncoderDecoder, EncoderDecoderModule
-from specjax.models.info import ForcedToken, Frames, Input, ModelInfo
+from specjax.models.info import EncoderStates, ForcedToken, Input, ModelInfo
 from specjax.models.layers import apply
 
 OWN, BORROWED, NONE = "own", "borrowed", "none"
@@ -52,6 +52,13 @@ class InputConfig:
         """Width of the encoder's states."""
         return self.d_model
 
+    @property
+    def encoder_states(self) -> EncoderStates:
+        """Shape of the encoder's states as prompts."""
+        given = self.input
+        fewest = given.count_states(given.fewest)
+        return EncoderStates(given.states, self.encoder_width, fewest)
+
 
 def check_has_encoder(config: InputConfig) -> None:
     """Refuses to export a model without its encoder.
@@ -76,7 +83,8 @@ class InputModule(EncoderDecoderModule, Generic[Config]):
     config: Config
 
     def count_states(self, length: jax.Array) -> jax.Array:
-        return self.config.input.count_states(length)
+        has_none = self.config.encoder_use == NONE
+        return length if has_none else self.config.input.count_states(length)
 
     def encode(self, source: jax.Array, length: jax.Array, deterministic: bool = True) -> jax.Array:
         if self.config.encoder_use == OWN:
@@ -97,10 +105,10 @@ class InputModel(EncoderDecoder):
 
     @property
     def info(self) -> ModelInfo:
-        c, states = self.config, Frames(self.config.input.states, self.config.encoder_width, 1)
+        c = self.config
         return dataclasses.replace(
             super().info,
-            input=states if c.encoder_use == NONE else c.input,
+            input=c.encoder_states if c.encoder_use == NONE else c.input,
             borrows_encoder=c.encoder_use == BORROWED,
             forced=c.forced,
         )
@@ -119,9 +127,15 @@ class InputModel(EncoderDecoder):
 
 
 @functools.partial(jax.jit, static_argnames="model")
-def compute_encoder_states(model: InputModel, params: Params, source: jax.Array) -> jax.Array:
-    """Computes final encoder states [B, S, D] of audio or images [B, P, M]."""
-    length = jnp.full(len(source), source.shape[1])
+def compute_encoder_states(
+    model: InputModel, params: Params, source: jax.Array, length: jax.Array | None = None
+) -> jax.Array:
+    """Computes final encoder states [B, S, D] of audio or images [B, P, M].
+
+    `length` [B] is how much of each row is not padding; None: all of it.
+    """
+    if length is None:
+        length = jnp.full(len(source), source.shape[1])
     return apply(model.module, "encode", params, source, length)
 
 

@@ -120,23 +120,23 @@ def test_states_are_those_of_the_encoder_and_computed_once(folder, trained):
     target = specjax.load(folder / "target")
     frames = target.extractor("audio", str(folder / "3.wav"))[None]
     expected = np.asarray(compute_encoder_states(target.model, target.params, frames)[0])
-    store = StoredPrompts(workdir, str(folder / "target"), expected.shape)
+    store = StoredPrompts(workdir, str(folder / "target"), expected.shape[1])
     found = store([str(folder / "3.wav")], lambda file: pytest.fail(file))
     np.testing.assert_allclose(found[0], expected, atol=2e-3, rtol=1e-3)  # half precision
     with pytest.raises(UserError, match=r"has prompts of .*target'; remove it"):
-        StoredPrompts(workdir, "another", expected.shape)
+        StoredPrompts(workdir, "another", expected.shape[1])
 
 
 def test_states_that_a_kill_cut_off_are_computed_again(tmp_path):
     def states(file: str) -> np.ndarray:
         return np.full((3, 2), int(file), np.float32)
 
-    StoredPrompts(tmp_path, "it", (3, 2))(["1", "2"], states)
+    StoredPrompts(tmp_path, "it", 2)(["1", "2"], states)
     with (tmp_path / ARRAYS).open("ab") as file:
         file.write(b"half")
     with (tmp_path / INDEX).open("a", encoding="utf-8") as file:
         file.write('{"file": "3"')
-    rows = StoredPrompts(tmp_path, "it", (3, 2))(["2", "3"], states)
+    rows = StoredPrompts(tmp_path, "it", 2)(["2", "3"], states)
     assert [row.tolist() for row in rows] == [[[2.0] * 2] * 3, [[3.0] * 2] * 3]
     assert [row.tolist() for row in rows[1:]] == [[[3.0] * 2] * 3]
 
@@ -237,7 +237,7 @@ def test_a_drafter_on_a_speech_targets_states_learns_its_transcripts(folder, sta
     drafters, strategy = {"drafter": saved}, specjax.strategy(drafter="eagle", length=3)
     found = specjax.Generator(target, drafters, strategy, max_new_tokens=12)(list(written))
     assert found.tokens == baseline and found.statistics.accepted > 0
-    store = StoredPrompts(workdir, str(folder / "target"), (50, 16))
+    store = StoredPrompts(workdir, str(folder / "target"), 16)
     store([str(folder / "0.wav")], lambda file: pytest.fail(file))
 
 

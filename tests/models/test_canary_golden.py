@@ -19,7 +19,6 @@ from safetensors.numpy import load_file
 import specjax
 from specjax.experiments.train.feature_drafter import adopt_target
 from specjax.experiments.train.model import make_model_shape
-from specjax.experiments.train.with_input import make_input_parts
 from specjax.hf.shared_encoder import with_encoder_of
 from specjax.loading import LoadedModel, load
 from specjax.models.canary import Canary
@@ -227,7 +226,7 @@ def test_an_extractor_that_does_not_fit_is_refused(change, words, tmp_path):
 
 
 @pytest.mark.slow
-def test_languages_times_and_training_that_it_does_not_have_are_refused(target, tmp_path):
+def test_languages_and_times_that_it_does_not_have_are_refused(target):
     for request, words in (
         ({"language": "Klingon"}, "language is 'Klingon'; the tokenizer knows de, en, fr"),
         ({"language": "it"}, "language is 'it'; the tokenizer knows de, en, fr"),
@@ -241,6 +240,3 @@ def test_languages_times_and_training_that_it_does_not_have_are_refused(target, 
         specjax.in_language(mute, "de")
     with pytest.raises(specjax.UserError, match="writes no times; it reads audio in one piece"):
         specjax.transcribe(generator(target), AUDIO[:1])
-    config = ConfigDict({"model": {"shape": ""}})
-    with pytest.raises(specjax.UserError, match="audio in frames of 20 frequencies, of any length"):
-        make_input_parts(config, None, target, None, tmp_path)

@@ -112,10 +112,11 @@ def test_audio_that_the_model_cannot_read_is_refused(target, audio, words):
         target.extractor("prompt 0", audio)
 
 
-def test_training_and_languages_are_refused(target, tmp_path):
-    """Stored prompts have one size, and only Whisper's texts begin with a language."""
-    config = ConfigDict({"model": {"shape": ""}})
-    with pytest.raises(specjax.UserError, match="audio in frames of 64 samples, of any length"):
+def test_training_with_its_encoder_and_languages_are_refused(target, tmp_path):
+    """Only Whisper's and Canary's texts begin with a language."""
+    sides = dict.fromkeys(("train", "validation"), {"prefix": ""})
+    config = ConfigDict({"model": {"shape": {"model_type": "moonshine"}}, **sides})
+    with pytest.raises(specjax.UserError, match="audio in .* 64 samples, of any length; with"):
         make_input_parts(config, None, target, None, tmp_path)
     with pytest.raises(specjax.UserError, match="language is 'en'; only a Whisper or a Canary has"):
         specjax.in_language(target, "en")

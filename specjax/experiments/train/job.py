@@ -16,7 +16,7 @@ import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from specjax.data.pipeline import Mixture, Pairs, pad_batch
+from specjax.data.pipeline import Mixture, Pairs, is_states, pad_batch
 from specjax.data.text import Example
 from specjax.experiments.config.fields import (
     DTYPES,
@@ -260,13 +260,15 @@ def make_heldout(
 ) -> Heldout:
     """Validation rows in batches of similar length; the last one is filled up with masked rows."""
     order = sorted(range(len(pairs)), key=lambda i: sum(map(len, pairs[i])))
-    size = config.evaluation.batch_size
-    batches = []
+    size, batches = config.evaluation.batch_size, []
+    states = max(len(prompt) if is_states(prompt) else 0 for prompt in pairs.prompts)
     for first in range(0, len(order), size):
         rows = [pairs[i] for i in order[first : first + size]]
         filled = rows + rows[-1:] * (size - len(rows))
-        ends, forced = (info.start_token, info.pad), len(info.forced)
-        batch = pad_batch(filled, config.bucket, *ends, config.learn_prompt, forced=forced)
+        batch = pad_batch(
+            filled, config.bucket, info.start_token, info.pad, config.learn_prompt,
+            forced=len(info.forced), states=states,
+        )  # fmt: skip
         batch["mask"][len(rows) :] = False
         batches.append(batch)
     return Heldout(list(map(make_prompt, pairs.prompts)), [e.reference for e in examples], batches)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,10 +13,10 @@ from specjax.runtime.files import whole_lines, write_row
 from specjax.runtime.progress import progress
 
 ARRAYS = "prompts.bin"
-"""File in the workdir: arrays [N, S, D] in half precision, in the order of the index."""
+"""File in the workdir: arrays [S, D] in half precision, in the order of the index."""
 
 INDEX = "prompts.jsonl"
-"""File next to it: file and checkpoint of each entry."""
+"""File next to it: file, checkpoint and S of each entry."""
 
 DTYPE = np.float16
 
@@ -29,18 +28,21 @@ class StoredPrompts:
       UserError: when the workdir has those of another encoder.
     """
 
-    def __init__(self, workdir: Path, checkpoint: str, shape: tuple[int, int]) -> None:
+    def __init__(self, workdir: Path, checkpoint: str, width: int) -> None:
         self._file, self._index = workdir / ARRAYS, workdir / INDEX
-        self._checkpoint, self._shape = checkpoint, shape
-        self._row = math.prod(shape) * np.dtype(DTYPE).itemsize
-        self._places: dict[str, int] = {}
+        self._checkpoint, self._width, self._end = checkpoint, width, 0
+        self._places: dict[str, tuple[int, int]] = {}  # the first number of a file's array, and S
         for line in whole_lines(self._index):
-            if line["checkpoint"] != checkpoint:
+            if line["checkpoint"] != checkpoint or "size" not in line:
                 raise UserError(
                     f"{str(self._index)!r} has prompts of {line['checkpoint']!r}; remove it,"
                     " or use another workdir"
                 )
-            self._places[line["file"]] = len(self._places)
+            self._place(line["file"], line["size"])
+
+    def _place(self, file: str, size: int) -> None:
+        self._places[file] = self._end, size
+        self._end += size * self._width
 
     def __call__(
         self, files: Sequence[str], compute: Callable[[str], np.ndarray]
@@ -49,7 +51,7 @@ class StoredPrompts:
         missing = list(dict.fromkeys(file for file in files if file not in self._places))
         if missing:
             self._append(missing, compute)
-        return _Rows(self._file, self._shape, [self._places[file] for file in files])
+        return _Rows(self._file, self._width, [self._places[file] for file in files])
 
     def _append(self, files: Sequence[str], compute: Callable[[str], np.ndarray]) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -58,25 +60,28 @@ class StoredPrompts:
             self._index.open("a", encoding="utf-8") as index,
             progress(total=len(files), desc="encode files", unit="file") as bar,
         ):
-            arrays.truncate(len(self._places) * self._row)  # without the rest of an interrupted run
+            # Without the rest of an interrupted run.
+            arrays.truncate(self._end * np.dtype(DTYPE).itemsize)
             for file in files:
-                arrays.write(compute(file).astype(DTYPE).tobytes())
+                made = compute(file).astype(DTYPE)
+                arrays.write(made.tobytes())
                 arrays.flush()
-                write_row(index, {"file": file, "checkpoint": self._checkpoint})
-                self._places[file] = len(self._places)
+                row = {"file": file, "checkpoint": self._checkpoint, "size": len(made)}
+                write_row(index, row)
+                self._place(file, len(made))
                 bar.update(1)
 
 
 class _Rows(Rows[np.ndarray]):
     """Rows of a file of arrays, read lazily."""
 
-    def __init__(self, file: Path, shape: tuple[int, int], places: Sequence[int]) -> None:
-        count = file.stat().st_size // (math.prod(shape) * np.dtype(DTYPE).itemsize)
-        self._arrays = np.memmap(file, DTYPE, "r", shape=(count, *shape))
-        self._places = places
+    def __init__(self, file: Path, width: int, places: Sequence[tuple[int, int]]) -> None:
+        self._numbers = np.memmap(file, DTYPE, "r")
+        self._width, self._places = width, places
 
     def __len__(self) -> int:
         return len(self._places)
 
     def row(self, index: int) -> np.ndarray:
-        return self._arrays[self._places[index]]
+        first, size = self._places[index]
+        return self._numbers[first : first + size * self._width].reshape(size, self._width)

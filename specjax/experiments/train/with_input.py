@@ -43,6 +43,9 @@ INPUT = "(input)"
 DETECTED_ROWS = 8
 """Audio files whose language is detected in one call."""
 
+PADDED_SIZES = 16
+"""Sizes that prompts of any length are padded to, so that few programs are compiled."""
+
 
 @dataclasses.dataclass(frozen=True)
 class StoredReader:
@@ -142,8 +145,17 @@ class InputEncoder:
         given = self.whole.extractor("prompt", source)
         if not self.encoded:
             return given
-        states = compute_encoder_states(self.whole.model, self.whole.params, given[None])
-        return np.asarray(states[0])
+        return encode_padded(self.whole.model, self.whole.params, given)
+
+
+def encode_padded(model: Any, params: Params, given: np.ndarray) -> np.ndarray:
+    """Encoder states [S, D] of one prompt [P, M], which is padded to one of a few sizes."""
+    shape, size = model.config.input, len(given)
+    step = -(-shape.count // PADDED_SIZES)
+    padded = np.zeros((1, min(-(-size // step) * step, shape.count), shape.width), np.float32)
+    padded[0, :size] = given
+    states = compute_encoder_states(model, params, padded, np.array([size], np.int32))
+    return np.asarray(states[0, : shape.count_states(size)])
 
 
 @functools.partial(jax.jit, static_argnames=("model", "forced"))
@@ -226,11 +238,6 @@ def make_input_parts(
     model = whole.model
     if not isinstance(model, InputModel):
         return None
-    if not has_one_size(model.info.input):
-        raise UserError(
-            f"the model reads {model.info.input}, of any length; a model is trained on audio or"
-            " images of one size only"
-        )
     for side in ("train", "validation"):
         if config[side].prefix:
             given = f"config.{side}.prefix is {config[side].prefix!r}"
@@ -238,8 +245,7 @@ def make_input_parts(
     if not encoded:
         return _train_whole(texts, start, target, workdir)
     own = "" if reads_states else config.model.checkpoint
-    shape = model.config.input.states, model.config.encoder_width
-    stored = StoredPrompts(workdir, own or config.target, shape)
+    stored = StoredPrompts(workdir, own or config.target, model.config.encoder_width)
     decoder = target and extract_decoder(target)
     start = start if reads_states else extract_decoder(start)
     encoder = InputEncoder(texts, whole, decoder or start, stored, encoded=True)
@@ -252,7 +258,7 @@ def _train_whole(
     """Parts to train a model together with its encoder.
 
     Raises:
-      UserError: when there is a target, which would read other prompts.
+      UserError: when there is a target, which would read other prompts, or prompts have no size.
     """
     if target is not None:
         raise UserError(
@@ -262,7 +268,12 @@ def _train_whole(
     given = start.model.info.input
     if given is None:
         raise ValueError("the model reads tokens; it needs no stored input")
-    stored = StoredPrompts(workdir, INPUT, (given.count, given.width))
+    if not has_one_size(given):
+        raise UserError(
+            f"config.model.shape describes a model that reads {given}, of any length; with its"
+            " encoder a model is trained on audio or images of one size only"
+        )
+    stored = StoredPrompts(workdir, INPUT, given.width)
     extractor = load_input_reader(None, given)
     whole = dataclasses.replace(start, extractor=extractor)
     start = dataclasses.replace(start, extractor=StoredReader(extractor.processor))
