@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar, overload
+from typing import NamedTuple, TypeVar, overload
 
 import grain.python as grain
 import numpy as np
@@ -89,10 +89,10 @@ ENDLESS = 2**40
 class Batches:
     """Batches of rows of similar length, reshuffled every epoch, as a function of the step.
 
-    Both sides are padded to the multiple of `bucket` that the longest row needs, so that few shapes
-    are compiled. Rows that do not fill a batch are left out of an epoch at random. Decoder-only
-    models (`start_token` None) see prompt and output as one row and learn the output, or with
-    `learn_prompt` all of it. Outputs begin with `forced` tokens that are not learned.
+    Both sides are padded to few widths (`fit_widths`), so that few shapes are compiled. Rows that
+    do not fill a batch are left out of an epoch at random. Decoder-only models (`start_token` None)
+    see prompt and output as one row and learn the output, or with `learn_prompt` all of it. Outputs
+    begin with `forced` tokens that are not learned.
     """
 
     def __init__(
@@ -111,17 +111,20 @@ class Batches:
         self._pairs, self._batch_size, self._bucket, self._seed = pairs, batch_size, bucket, seed
         self._start_token, self._pad, self._learn_prompt = start_token, pad, learn_prompt
         self.per_epoch = len(pairs) // batch_size
-        sizes = (count_buckets(pair, bucket, start_token) for pair in pairs)
-        self._size = np.fromiter(sizes, np.int64, len(pairs))
-        states = (len(prompt) if is_states(prompt) else 0 for prompt, _ in pairs)
-        self._states = np.fromiter(states, np.int64, len(pairs))
+        self._fit = functools.partial(
+            fit_widths, bucket=bucket, start_token=start_token, states=count_states(pairs)
+        )
+        self._lengths = count_lengths(pairs)
+        self._widths = np.array([self._fit(row[None]) for row in self._lengths])
         self._order = functools.lru_cache(maxsize=2)(self._shuffle_rows)
 
     def _shuffle_rows(self, epoch: int) -> np.ndarray:
         """Rows [batches, batch_size] of an epoch."""
         rng = np.random.default_rng((self._seed, epoch))
         rows = rng.permutation(len(self._pairs))[: self.per_epoch * self._batch_size]
-        rows = rows[np.lexsort((self._states[rows], self._size[rows]))]
+        prompt, output = self._widths[rows].T
+        longer = np.maximum(prompt, output)
+        rows = rows[np.lexsort((prompt, output, longer))]
         return rng.permutation(rows.reshape(self.per_epoch, self._batch_size))
 
     def __getitem__(self, step: int) -> Arrays:
@@ -132,16 +135,10 @@ class Batches:
         """This process's share of a step's batch (all rows without a share), at its full width."""
         epoch, index = divmod(step, self.per_epoch)
         chosen = self._order(epoch)[index]
-        width = int(self._size[chosen].max()) * self._bucket
+        widths = self._fit(self._lengths[chosen])
         rows = [self._pairs[row] for row in (chosen if share is None else chosen[share])]
-        given = self._start_token, self._pad, self._learn_prompt, width, self._forced
-        return pad_batch(rows, self._bucket, *given, self._choose_states(chosen))
-
-    def _choose_states(self, chosen: np.ndarray) -> int:
-        """The encoder states of a batch: one of a few numbers up to that of the longest prompt."""
-        most = int(self._states.max())
-        step = max(-(-most // STATE_WIDTHS), 1)
-        return min(-(-int(self._states[chosen].max()) // step) * step, most)
+        given = self._start_token, self._pad, self._learn_prompt
+        return pad_batch(rows, self._bucket, *given, forced=self._forced, widths=widths)
 
     def since(self, step: int, share: np.ndarray | None = None) -> Iterator[Arrays]:
         """Batches from a step on, or a share of the rows of each, read ahead in the background."""
@@ -193,28 +190,28 @@ def pad_batch(
     start_token: int | None,
     pad: int,
     learn_prompt: bool = False,
-    width: int = 0,
     forced: int = 0,
-    states: int = 0,
+    widths: Widths | None = None,
 ) -> Arrays:
     """Arrays of one batch for `LanguageModel.teach` and the objectives.
 
     `prompt` [B, P] and `prompt_length`; `inputs` [B, T], what the decoder reads, with `length`;
-    `labels` [B, T], the next tokens, where `mask`. `width` is T; 0: as wide as the rows need.
-    Prompts that are arrays [S, D] are padded to `states` of them; 0: to the longest. The first
-    `forced` tokens of an output are read and not learned.
+    `labels` [B, T], the next tokens, where `mask`. `widths` are P and T; None: what the rows need.
+    A prompt may be an array [S, D]. The first `forced` tokens of an output are read and not
+    learned.
     """
     if start_token is None:
         whole = [([*prompt, *output], len(prompt)) for prompt, output in rows]
     else:
         whole = [([start_token, *output], 1 + forced) for _, output in rows]
-    width = width or bucket_width(rows, bucket, start_token)
-    tokens = pad_rows([ids for ids, _ in whole], width + 1, pad)
+    if widths is None:
+        widths = fit_widths(count_lengths(rows), bucket, start_token, count_states(rows))
+    tokens = pad_rows([ids for ids, _ in whole], widths.output + 1, pad)
     length = np.array([len(ids) - 1 for ids, _ in whole], np.int32)
     first = np.array([0 if learn_prompt else begin - 1 for _, begin in whole], np.int32)
-    place = np.arange(width)
+    place = np.arange(widths.output)
     return {
-        "prompt": _prompts([prompt for prompt, _ in rows], width, pad, states),
+        "prompt": _pad_prompts([prompt for prompt, _ in rows], widths.prompt, pad),
         "prompt_length": np.array([len(prompt) for prompt, _ in rows], np.int32),
         "inputs": tokens[:, :-1],
         "length": length,
@@ -223,17 +220,48 @@ def pad_batch(
     }
 
 
-def bucket_width(rows: Sequence[TokenPair], bucket: int, start_token: int | None) -> int:
-    """The width of a batch of rows."""
-    return bucket * max(count_buckets(pair, bucket, start_token) for pair in rows)
+class Widths(NamedTuple):
+    """To what the sides of a batch are padded."""
+
+    prompt: int  # P, or S of encoder states
+    output: int  # T; of a decoder-only model that of both as one row, as P
 
 
-def count_buckets(pair: TokenPair, bucket: int, start_token: int | None) -> int:
-    """Number of buckets of a pair: of its longer side, or of both as one row."""
-    prompt, output = map(len, pair)
-    if is_states(pair[0]):
-        prompt = 0  # the decoder's width is the output's
-    return -(-(prompt + output - 1 if start_token is None else max(prompt, output)) // bucket)
+def fit_widths(
+    lengths: np.ndarray, bucket: int, start_token: int | None, states: int = 0
+) -> Widths:
+    """The widths of a batch of rows of `lengths` [B, 2], of prompts and outputs.
+
+    Both are the multiple of `bucket` that the longest needs, T halved as long as outputs fit. Where
+    prompts are encoder states, of which the longest of all rows has `states`, S is a multiple of an
+    eighth of that.
+    """
+    prompt, output = (int(length) for length in lengths.max(axis=0))
+    if start_token is None:
+        width = round_up(int(lengths.sum(axis=1).max()) - 1, bucket)
+        return Widths(width, width)
+    if states:
+        step = -(-states // STATE_WIDTHS)
+        return Widths(min(round_up(prompt, step), states), round_up(output, bucket))
+    width = half = round_up(max(prompt, output), bucket)
+    while half > bucket and -(-half // 2) >= output:
+        half = -(-half // 2)
+    return Widths(width, half)
+
+
+def round_up(size: int, step: int) -> int:
+    """The first multiple of `step` from `size` on."""
+    return -(-size // step) * step
+
+
+def count_lengths(pairs: Iterable[TokenPair]) -> np.ndarray:
+    """Lengths [N, 2] of prompts and outputs."""
+    return np.array([(len(prompt), len(output)) for prompt, output in pairs])
+
+
+def count_states(pairs: Iterable[TokenPair]) -> int:
+    """The states of the longest prompt; 0: prompts are token ids."""
+    return max(len(prompt) if is_states(prompt) else 0 for prompt, _ in pairs)
 
 
 def is_states(prompt: Ids) -> bool:
@@ -241,12 +269,11 @@ def is_states(prompt: Ids) -> bool:
     return isinstance(prompt, np.ndarray) and prompt.ndim == STATES
 
 
-def _prompts(prompts: Sequence[Ids], width: int, pad: int, states: int) -> np.ndarray:
-    """Prompts as one array: ids [B, width], or states [B, S, D] float32."""
+def _pad_prompts(prompts: Sequence[Ids], width: int, pad: int) -> np.ndarray:
+    """Prompts as one array: ids [B, width], or states [B, width, D] float32."""
     if not is_states(prompts[0]):
         return pad_rows(prompts, width, pad)
-    size = states or max(map(len, prompts))
-    made = np.zeros((len(prompts), size, np.shape(prompts[0])[1]), np.float32)
+    made = np.zeros((len(prompts), width, np.shape(prompts[0])[1]), np.float32)
     for index, prompt in enumerate(prompts):
         made[index, : len(prompt)] = prompt
     return made

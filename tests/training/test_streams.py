@@ -11,7 +11,7 @@ import pytest
 from toy import MODEL, PAIRS, batches
 
 from specjax.data.encoding import Encoder
-from specjax.data.pipeline import Batches, Mixture, Pairs, RaggedRows, pad_batch
+from specjax.data.pipeline import Batches, Mixture, Pairs, RaggedRows, fit_widths, pad_batch
 from specjax.hf.tokenizer import train_tokenizer
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
@@ -165,3 +165,30 @@ def test_own_sequences_follow_the_law_of_the_model():
 def test_a_whole_row_can_be_learnt():
     batch = pad_batch([([5, 6], [7, 1])], 4, None, 0, learn_prompt=True)
     assert batch["mask"].tolist() == [[True, True, True, False]]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "outputs", "start_token", "states", "widths"),
+    [
+        ([5, 13], [4, 12], 0, 0, (16, 16)),  # no half of 16 holds 12
+        ([100, 7], [5, 9], 0, 0, (104, 13)),
+        ([100, 7], [1, 1], 0, 0, (104, 7)),  # not below a bucket
+        ([3], [30], 0, 0, (32, 32)),
+        ([10, 4], [6, 3], None, 0, (16, 16)),
+        ([90, 130], [5, 9], 0, 400, (150, 16)),
+        ([399], [5], 0, 400, (400, 8)),
+    ],
+)
+def test_widths_hold_both_sides_and_are_few(prompts, outputs, start_token, states, widths):
+    lengths = np.stack([prompts, outputs], axis=1)
+    assert fit_widths(lengths, 8, start_token, states) == widths
+
+
+def test_short_outputs_of_long_prompts_are_not_padded_to_these():
+    rng = np.random.default_rng(0)
+    pairs = [([4] * rng.integers(100, 300), [5] * rng.integers(2, 30)) for _ in range(200)]
+    batches = Batches(pairs, batch_size=8, bucket=32, seed=0, start_token=0, pad=0)
+    made = [batches[step] for step in range(batches.per_epoch)]
+    shapes = {(batch["prompt"].shape[1], batch["inputs"].shape[1]) for batch in made}
+    assert all(output < 64 for _, output in shapes) and len(shapes) <= 12
+    assert sum(int(batch["mask"].sum()) for batch in made) == sum(len(one) for _, one in pairs)

@@ -16,7 +16,14 @@ import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from specjax.data.pipeline import Mixture, Pairs, is_states, pad_batch
+from specjax.data.pipeline import (
+    Mixture,
+    Pairs,
+    count_lengths,
+    count_states,
+    fit_widths,
+    pad_batch,
+)
 from specjax.data.text import Example
 from specjax.experiments.config.fields import (
     DTYPES,
@@ -261,13 +268,14 @@ def make_heldout(
     """Validation rows in batches of similar length; the last one is filled up with masked rows."""
     order = sorted(range(len(pairs)), key=lambda i: sum(map(len, pairs[i])))
     size, batches = config.evaluation.batch_size, []
-    states = max(len(prompt) if is_states(prompt) else 0 for prompt in pairs.prompts)
+    states = count_states(pairs)
     for first in range(0, len(order), size):
         rows = [pairs[i] for i in order[first : first + size]]
         filled = rows + rows[-1:] * (size - len(rows))
+        given = config.bucket, info.start_token
         batch = pad_batch(
-            filled, config.bucket, info.start_token, info.pad, config.learn_prompt,
-            forced=len(info.forced), states=states,
+            filled, *given, info.pad, config.learn_prompt, forced=len(info.forced),
+            widths=fit_widths(count_lengths(filled), *given, states),
         )  # fmt: skip
         batch["mask"][len(rows) :] = False
         batches.append(batch)
