@@ -45,10 +45,10 @@ def start_cache(
     **wanted: Any,
 ) -> Cache:
     """Returns the cache of `start`; a model that borrows an encoder gets zeros."""
-    if model.info.borrows_encoder and (given := model.info.input) is not None:
-        config = model.config
-        shape = len(prompt), given.states, config.d_model
-        wanted["encoded"] = jnp.zeros(shape, config.dtype)
+    if model.info.borrows_encoder:
+        given = model.config.encoder_states
+        shape = len(prompt), given.count, given.width
+        wanted["encoded"] = jnp.zeros(shape, model.config.dtype)
     return model.start(params, prompt, prompt_length, capacity, **wanted)[0]
 
 

@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import specjax
+from specjax.experiments.config.file import read_config
 from specjax.hf.shared_encoder import with_encoder_of
 from specjax.loading import LoadedModel, load
 from specjax.models.vision import ImageToText
@@ -74,3 +75,13 @@ def test_a_drafter_with_other_encoder_weights_keeps_its_own(target, drafter):
     own["encoder"]["norm"]["bias"] = own["encoder"]["norm"]["bias"].at[3].add(1e-3)
     other = dataclasses.replace(drafter, params=own)
     assert with_encoder_of(target, other) is other
+
+
+@pytest.mark.slow
+def test_a_plan_has_a_borrowed_encoder_of_another_width_than_the_decoder(target, capsys):
+    assert target.model.config.encoder_width != target.model.config.d_model
+    config = read_config("configs/trocr.py")
+    config.target = config.drafter = str(FOLDER)
+    config.max_new_tokens = NEW_TOKENS
+    specjax.plan(config)
+    assert "drafter: its encoder is counted as the target's" in capsys.readouterr().out
