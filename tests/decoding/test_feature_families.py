@@ -240,3 +240,13 @@ def test_a_file_must_say_of_an_encoder_what_its_kind_has(family, kind, cross, wo
     )
     with pytest.raises(UserError, match=words):
         huggingface.load(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["eagle_llama", "p_eagle_llama", "dflash_llama"])
+def test_longrope_is_taken_by_heads_as_wide_as_the_targets_only(kind):
+    """Phi-3's factors are of the waves of its heads, one by one."""
+    assert make_shape("phi3", kind).model.config.rope.kind == "longrope"
+    other = {"head_dim": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
+    rope = make_shape("phi3", kind, **other).model.config.rope
+    assert rope.kind == "default" and rope.theta == target("phi3").model.config.rope.theta

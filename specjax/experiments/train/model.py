@@ -15,6 +15,7 @@ from specjax.experiments.config.fields import generation_arguments
 from specjax.experiments.train.feature_drafter import take_from_target
 from specjax.experiments.train.objective import make_objective
 from specjax.hf import hub, huggingface
+from specjax.hf.families.rotary import drop_unfit_factors
 from specjax.hf.speech import in_language
 from specjax.hf.tokenizer import load_tokenizer
 from specjax.loading import LoadedModel, load
@@ -92,7 +93,9 @@ def make_model_shape(
     # With an encoder, the decoder starts with padding, as in T5.
     start = {"decoder_start_token_id": ends.get("pad_token_id", 0)}
     words = {"vocab_size": vocab_size, **start, **ends}
-    words |= {**_get_target_fields(settings.shape, target), **settings.shape.to_dict()}
+    words |= _get_target_fields(settings.shape, target)
+    own = settings.shape.to_dict()
+    words = drop_unfit_factors(words | own) | own
     family, shape = huggingface.parse_config("config.model.shape", words, None, jnp.float32)
     return family.model(shape)
 

@@ -181,10 +181,6 @@ class OnLlama(OnTargetFamily):
         refuse_other_positions(FAMILIES.get_name(type(self)), target)
         # Serving engines read no biases; a drafter only has them if its own shape sets them.
         words = super().get_target_fields(target) | {"attention_bias": False, "mlp_bias": False}
-        rope = target.config.rope
-        if rope.kind == "longrope" and rope.width < target.config.d_head:
-            # Drafters rotate whole heads, for whose waves the target has too few factors.
-            words["rope_scaling"] = None
         if latent := target.config.latent:
             # Llama's layers have keys of each head, which the target expands from latent vectors.
             words["head_dim"] = latent.plain + latent.rotated

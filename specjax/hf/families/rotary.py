@@ -107,6 +107,19 @@ _NEEDED = {
 }
 
 
+def drop_unfit_factors(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a drafter, without its target's LongRoPE where heads have another number of waves.
+
+    The factors are of the waves of the target's heads, one by one.
+    """
+    scaling = fields.get("rope_scaling")
+    if not isinstance(scaling, Mapping) or "short_factor" not in scaling:
+        return dict(fields)
+    width = fields.get("head_dim") or fields["hidden_size"] // fields["num_attention_heads"]
+    fits = len(scaling["short_factor"]) == width // 2
+    return dict(fields) if fits else {**fields, "rope_scaling": None}
+
+
 def rope_from_hf(fields: Mapping[str, Any], width: int) -> Rope:
     """The rotation of heads of `width` by the checked `fields` of a configuration.
 
