@@ -1,6 +1,6 @@
 """Writes images of lines of text, in the font that Pillow brings along, and their manifests.
 
-    python benchmarks/rendered_lines.py --text=train.en.gz --out=lines --count=20000
+    python benchmarks/rendered_lines.py --text=train.en.gz --out=lines
 
 Each line has words of a line of the text from a random one on, up to a random number of letters. It
 is drawn at a random place, in random gray on light noise. `train.jsonl` and `test.jsonl` have rows
@@ -21,9 +21,9 @@ from specjax.data.files import text_lines
 
 TEXT = flags.DEFINE_string("text", None, "file of lines, plain or gzipped", required=True)
 OUT = flags.DEFINE_string("out", None, "folder to write", required=True)
-COUNT = flags.DEFINE_integer("count", 20_000, "lines for training", lower_bound=1)
+COUNT = flags.DEFINE_integer("count", 60_000, "lines for training", lower_bound=1)
 TEST = flags.DEFINE_integer("test", 300, "lines held out", lower_bound=1)
-LETTERS = flags.DEFINE_integer("letters", 30, "letters of a line, at most", lower_bound=1)
+LETTERS = flags.DEFINE_integer("letters", 24, "letters of a line, at most", lower_bound=1)
 FEWEST = flags.DEFINE_integer("fewest", 4, "of the random numbers of letters", lower_bound=1)
 SIZE = flags.DEFINE_list("size", ["16", "192"], "height and width of an image in pixels")
 SEED = flags.DEFINE_integer("seed", 0, "of places and noise")

@@ -42,7 +42,7 @@ BLOCKS = ("dflash", "dflash2", "dspark", "jetspec")
 LAYERS = ("assistant", "eagle", "p_eagle")
 QUICK = (*WHOLE, *BLOCKS, *LAYERS, "blockwise", "medusa", "middle", "whisper")
 ON_CAUSAL = ("mtp",)
-RUN_HERE = (*QUICK, *ON_CAUSAL, "smollm2")
+RUN_HERE = (*QUICK, *ON_CAUSAL, "lines", "paragraphs", "smollm2")
 
 
 @pytest.mark.parametrize("name", NAMES)
