@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -77,9 +78,14 @@ def apply_fault(fault: Fault, text: str) -> str:
     return text.replace(fault.old, fault.new)
 
 
+def list_tests(fault: Fault) -> list[str]:
+    """What pytest is given, where words in quotes are one argument."""
+    return shlex.split(fault.tests)
+
+
 def fails(fault: Fault, part: str, copied: Path) -> bool:
     """Whether one of the fault's fast or slow tests fails; they stop at the first that does."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", part, *fault.tests.split()]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", part, *list_tests(fault)]
     env = os.environ | {"XLA_FLAGS": f"{FLAGS} {os.environ.get('XLA_FLAGS', '')}"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     limit = HANGS[part]

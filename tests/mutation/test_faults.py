@@ -11,10 +11,17 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from faults import FAULTS  # noqa: E402
-from run import apply_fault  # noqa: E402
+from run import ROOT, apply_fault, list_tests  # noqa: E402
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "_"))
 def test_a_fault_changes_one_place(fault):
-    text = (HERE.parents[1] / "specjax" / fault.file).read_text("utf-8")
+    text = (ROOT / "specjax" / fault.file).read_text("utf-8")
     assert apply_fault(fault, text) != text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "_"))
+def test_the_tests_of_a_fault_are_there(fault):
+    files, *_ = " ".join(list_tests(fault)).split(" -k ")
+    assert all((ROOT / file).exists() for file in files.split())
