@@ -165,7 +165,9 @@ def test_a_draft_ends_before_the_first_token_of_low_confidence(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["markov", "rnn", "gru"])
 def test_the_children_of_a_node_are_drawn_from_the_distribution_after_its_path(name):
-    drafter = DSpark(widths=(2, 2))
+    drafter = DSpark(widths=(2, 2, 1))
+    paths = ((), (0,), (1,), (0, 2), (0, 3), (1, 4), (1, 5))  # of each distribution
+    children = 0, 2, 4, 6, 7, 8, 9  # the first that is drawn from it
     strategy = Strategy(drafter, temperature=1.0)
     made, params, seen = states("llama", strategy, Model, **SETTINGS[name])
     models, _ = make_setting("llama", Model, **SETTINGS[name])
@@ -173,7 +175,7 @@ def test_the_children_of_a_node_are_drawn_from_the_distribution_after_its_path(n
     for state in seen[:-1]:
         draft, *_ = propose_jitted(made, params, state)
         context, probs = state.context, np.asarray(draft.distribution.probs)
-        for number, path in enumerate(((), (0,), (1,))):  # distributions: text, two inner nodes
+        for number, path in enumerate(paths):
             tokens = context.tokens
             for step, node in enumerate(path):
                 at = context.length + step
@@ -183,12 +185,11 @@ def test_the_children_of_a_node_are_drawn_from_the_distribution_after_its_path(n
             said, _ = fresh_blocks(models, params, context.replace(tokens=tokens), anchors, size)
             logits = of_target(said.logits[:, 0, len(path)], probs.shape[-1])
             want = np.asarray(jax.nn.softmax(logits))
-            first = 2 * number  # of the two children drawn from it
             for row in np.flatnonzero(np.asarray(context.active)):
-                if int(draft.length[row]) > first:
+                if int(draft.length[row]) > children[number]:
                     np.testing.assert_allclose(probs[row, number], want[row], atol=2e-5)
                     checked += 1
-    assert checked > 10
+    assert checked > 20
 
 
 @pytest.mark.slow

@@ -181,11 +181,14 @@ def fresh(params, source, source_length, tokens):
     return caches
 
 
-def wrong_slots(state, name: str) -> list[tuple[int, int]]:
-    """(row, slot) under the pointer of cache `name` whose keys or values are not the fresh ones."""
+def wrong_slots(state, name: str, model: str = "") -> list[tuple[int, int]]:
+    """(row, slot) under the pointer of cache `name` whose keys or values are not the fresh ones.
+
+    `model` is whose these are, where it is another one.
+    """
     context, cache = state.context, state.caches[name]
     given = context.encoder_tokens, context.encoder_length, context.tokens
-    expected = fresh(weights(), *given)[name]
+    expected = fresh(weights(), *given)[model or name]
     below = np.arange(context.tokens.shape[1]) < np.asarray(cache.length)[:, None]
     bad = np.zeros_like(below)
     pairs = zip(
@@ -235,6 +238,19 @@ def test_after_every_round_the_trusted_slots_are_fresh(strategy):
         going = np.asarray(state.context.active)  # a row may have ended without the target
         assert np.all(target[going] == length[going] - 1)
     assert rounds > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [{"widths": (2, 2, 1)}, {"widths": (3, 2), "nodes": 5}], ids=str)
+def test_a_drafter_trusts_no_slot_of_an_accepted_leaf(shape):
+    """It is its target, so that whole paths are accepted, whose leaves it was never fed."""
+    models = (("target", TARGET), ("drafter", TARGET))
+    params = weights() | {"drafter": weights()["target"]}
+    longest = 0
+    for before, state in audit_rounds(Strategy(Neural(**shape)), models, params):
+        assert wrong_slots(state, "drafter", "target") == []
+        longest = max(longest, int((state.context.length - before.context.length).max()))
+    assert longest == len(shape["widths"]) + 1
 
 
 @pytest.mark.slow

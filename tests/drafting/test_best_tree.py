@@ -41,15 +41,26 @@ def exhaustive(q: np.ndarray, count: int) -> float:
     paths = (
         np.prod([q[depth, token] for depth, token in enumerate(path)])
         for length in range(1, DEPTH + 1)
-        for path in itertools.product(range(V), repeat=length)
+        for path in itertools.product(range(q.shape[1]), repeat=length)
     )
     return sum(sorted(paths, reverse=True)[:count])
 
 
-@pytest.mark.parametrize("count", [1, 3, 6, 12, 30])
-def test_its_nodes_are_those_of_an_exhaustive_search(count, context):
+ALIKE = (2.0, 2.0, 2.0)
+ONE_PARENT = (20.0, 0.1, 0.1)
+"""Scales of logits of which one token is likely, and then all are."""
+
+
+@pytest.mark.parametrize(
+    ("count", "scales", "size"),
+    [
+        *((count, ALIKE, V) for count in (1, 3, 6, 12, 30)),
+        pytest.param(6, ONE_PARENT, 10, marks=pytest.mark.slow),
+    ],
+)
+def test_its_nodes_are_those_of_an_exhaustive_search(count, scales, size, context):
     rng = np.random.default_rng(count)
-    logits = np.float32(2.0 * rng.normal(size=(SETS, DEPTH, V)))
+    logits = np.float32(rng.normal(size=(SETS, DEPTH, size)) * np.array(scales)[:, None])
     draft = jax.jit(_best_tree, static_argnums=0)(count, jnp.asarray(logits), context)
     tokens, parents = np.asarray(draft.tokens), np.asarray(draft.tree_parents)
     q = np.asarray(jax.nn.softmax(logits), np.float64)
