@@ -6,7 +6,7 @@
 Resources: 54 GB of weights in bfloat16 (the text part of the published checkpoint), over the eight
 16 GB chips of a TPU v5e 2x4 as set here. The dry run counts 8.23 GiB on each: 6.29 of the target,
 1.86 of the drafter, which is whole on every chip, and 0.08 of caches, for of six layers five see
-1024 tokens. TPU plan: docs/lab_book/accelerators.md, "Pairs of published models". The drafter's
+1024 tokens. The drafter's
 vocabulary is the target's but for 64 ids that no text has. Not run here.
 """
 

@@ -18,7 +18,7 @@ So the drafter is the 3B's first layers, which then learn the 10B's distribution
 Resources: 29 GB of weights in bfloat16, over the four 16 GB chips of a TPU v5e 2x2 as set here. The
 dry run counts 7.82 GiB on each: 4.99 of the target, 1.38 of the drafter, which is whole, 1.37 of
 the 3B, which is split, and 0.08 of caches; that of its training as above 7.8 GiB beside
-activations. TPU plan: docs/lab_book/accelerators.md, "Pairs of published models". Not run here.
+activations. Not run here.
 """
 
 from ml_collections import ConfigDict

@@ -10,7 +10,7 @@ One vocabulary of 256,206 tokens, whose output layer is a large part of what the
 Prompts are English and texts German unless `source_language` and `target_language` say other codes
 (docs/how_to/checkpoints.md, "Languages"). Resources: 8 GB of weights in bfloat16, one GPU or a TPU
 chip of 16 GB, where the dry run counts 7.47 GiB: 6.23 of the target, 1.15 of the drafter and 0.09
-of caches. TPU plan: docs/lab_book/accelerators.md, "Pairs of published models". Not run here.
+of caches. Not run here.
 """
 
 from ml_collections import ConfigDict

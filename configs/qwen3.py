@@ -7,7 +7,7 @@
 Resources: 16 GB of weights in bfloat16, over the four 16 GB chips of a TPU v5e 2x2 as set here, or
 `--config.mesh.model=1` on one 40 GB GPU. The dry run counts 5.22 GiB on each chip: 3.82 of the
 target, 1.11 of the drafter, which is whole, and 0.29 of caches, three quarters of them the
-drafter's. TPU plan: docs/lab_book/accelerators.md, "Pairs of published models". Spec-Bench's 480
+drafter's. Spec-Bench's 480
 prompts are one JSONL file, their first turns are decoded. The template lets the model think before
 it answers, unless `--config.chat_template_kwargs.enable_thinking=False`. Not run here.
 """

@@ -11,8 +11,7 @@ docs/methods/operations.md 8, 29 and 52 of 128 experts for K = 0, 3 and 7. At ba
 memory is the bound, v(1) is 1.6 and v(7) is 4.2, so that short drafts win, and little.
 Resources: 61 GB of weights in bfloat16, split over 4 devices by the experts' widths. The dry run
 counts 15.45 GiB on each: 14.24 of the target, 1.11 of the drafter, which is whole, and 0.10 of
-caches: too much for the 16 GB chips of a TPU v5e 2x2, and half of a v4's. TPU plan:
-docs/lab_book/accelerators.md, "Pairs of published models". Not run here.
+caches: too much for the 16 GB chips of a TPU v5e 2x2, and half of a v4's. Not run here.
 """
 
 from ml_collections import ConfigDict

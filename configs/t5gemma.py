@@ -11,8 +11,7 @@ longer. 9B-2B lies between them: as a drafter it decodes at
 the 2B's cost a token, behind the 9B's encoder. Resources: 52 GB of weights in bfloat16; one 80 GB
 GPU with `--config.mesh.model=1`, or the eight 16 GB chips of a TPU v5e 2x4 as set here. The dry run
 counts 6.75 GiB on each: 4.74 of the target, 1.90 of the drafter and 0.11 of caches. Whole on every
-chip the drafter would be 10.43 GiB, 15.27 with the others, and so it is split too. TPU plan:
-docs/lab_book/accelerators.md, "Pairs of published models". Not run here.
+chip the drafter would be 10.43 GiB, 15.27 with the others, and so it is split too. Not run here.
 
     python -m specjax.main --config=configs/t5gemma.py:2 --dry_run
 

@@ -11,7 +11,7 @@ language is detected for each file unless `config.speech.language` says it.
 
 Resources: 3.3 GB of weights in bfloat16, the encoder counted once: one 16 GB device, or four as set
 here, where the dry run counts 1.13 GiB on each: 0.82 of the target, 0.22 of the drafter and 0.08 of
-caches. TPU plan: docs/lab_book/accelerators.md, "Pairs of published models". Gandhi et al. (2023)
+caches. Gandhi et al. (2023)
 report twice the speed of Whisper alone by this pair, batch 1. Not run here: neither the weights nor
 speech were there, and pairs of tiny random models were decoded.
 """
