@@ -101,6 +101,7 @@ def stranger(loaded):
     return with_vocabulary(loaded[1], train_tokenizer(lines, 150))
 
 
+@pytest.mark.slow
 def test_a_drafter_of_another_tokenizer_drafts_and_the_text_is_the_targets_own(loaded, stranger):
     target, _ = loaded
     baseline = specjax.Generator(target, max_new_tokens=10)(PROMPTS)

@@ -62,6 +62,7 @@ def test_rows_are_handed_out_as_they_end(generator, whole):
     assert sorted(found) == list(enumerate(whole.texts))
 
 
+@pytest.mark.slow
 def test_no_mixture_of_prompts_compiles_anything_new(generator):
     programs = filling.fill, filling.advance_until, filling.take, filling.make_slots
     list(generator.stream_many(PROMPTS, batch_size=4))

@@ -135,6 +135,7 @@ def test_the_targets_own_text_is_written(kind, name):
     assert texts(run(models, params, STRATEGIES[name], PROMPTS, LIMIT)) == baseline
 
 
+@pytest.mark.slow
 def test_an_unsure_draft_ends_before_its_length():
     models, params = make_setting("t5", Model)
     sure = {}

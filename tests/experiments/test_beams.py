@@ -40,6 +40,7 @@ def make_config(pair: Path, **changes) -> ConfigDict:
     return beams_config(**{**fields, **changes})
 
 
+@pytest.mark.slow
 def test_drafted_searches_give_the_texts_of_the_plain_one(pair, tmp_path, capsys):
     content = beams.run(make_config(pair), tmp_path)
     assert "steps/call" in capsys.readouterr().out
