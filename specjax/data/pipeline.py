@@ -115,7 +115,8 @@ class Batches:
             fit_widths, bucket=bucket, start_token=start_token, states=count_states(pairs)
         )
         self._lengths = count_lengths(pairs)
-        self._widths = np.array([self._fit(row[None]) for row in self._lengths])
+        lengths, place = np.unique(self._lengths, axis=0, return_inverse=True)
+        self._widths = np.array([self._fit(row[None]) for row in lengths])[place.ravel()]
         self._order = functools.lru_cache(maxsize=2)(self._shuffle_rows)
 
     def _shuffle_rows(self, epoch: int) -> np.ndarray:
@@ -232,9 +233,9 @@ def fit_widths(
 ) -> Widths:
     """The widths of a batch of rows of `lengths` [B, 2], of prompts and outputs.
 
-    Both are the multiple of `bucket` that the longest needs, T halved as long as outputs fit. Where
-    prompts are encoder states, of which the longest of all rows has `states`, S is a multiple of an
-    eighth of that.
+    Both are the multiple of `bucket` that the longest needs, T halved as long as outputs fit and it
+    is no less than `bucket`. Where prompts are encoder states, of which the longest of all rows has
+    `states`, S is a multiple of an eighth of that.
     """
     prompt, output = (int(length) for length in lengths.max(axis=0))
     if start_token is None:
@@ -244,7 +245,7 @@ def fit_widths(
         step = -(-states // STATE_WIDTHS)
         return Widths(min(round_up(prompt, step), states), round_up(output, bucket))
     width = half = round_up(max(prompt, output), bucket)
-    while half > bucket and -(-half // 2) >= output:
+    while -(-half // 2) >= max(output, bucket):
         half = -(-half // 2)
     return Widths(width, half)
 
@@ -259,9 +260,11 @@ def count_lengths(pairs: Iterable[TokenPair]) -> np.ndarray:
     return np.array([(len(prompt), len(output)) for prompt, output in pairs])
 
 
-def count_states(pairs: Iterable[TokenPair]) -> int:
+def count_states(pairs: Sequence[TokenPair]) -> int:
     """The states of the longest prompt; 0: prompts are token ids."""
-    return max(len(prompt) if is_states(prompt) else 0 for prompt, _ in pairs)
+    if not len(pairs) or not is_states(pairs[0][0]):
+        return 0
+    return max(len(prompt) for prompt, _ in pairs)
 
 
 def is_states(prompt: Ids) -> bool:
