@@ -42,7 +42,7 @@ def pair(
     if own.is_dir():
         return target, specjax.load(own, mesh=mesh, ways=ways)
     if weights:
-        return target, specjax.load(folder, mesh=mesh, ways=ways, weights="int4:4")
+        return target, specjax.load(folder, mesh=mesh, ways=ways, weights="int4:2")
     near = specjax.load(folder, mesh=mesh, ways=ways, pad_heads=pad)
     params = jax.tree.map(lambda x: x * 0.9, near.params)
     return target, LoadedModel(near.model, params, None, "drafter", mesh, ways)

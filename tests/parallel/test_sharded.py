@@ -242,7 +242,7 @@ def test_six_heads_padded_to_eight_give_the_same_tokens(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_quantized_weights_are_split_with_their_scales(tmp_path: Path) -> None:
     """Groups divide by the devices here; the same tokens either way."""
-    cases = [case(kind, 2, 4, 0, BOTH[:1], "int8:4") for kind in ("llama", "mixed")]
+    cases = [case(kind, 2, 4, 0, BOTH[:1], "int8:2") for kind in ("llama", "mixed")]
     found = on_eight_devices(tmp_path, cases)
     check(found, cases)
     for shares, kernel in zip(found["shares"], ("up", "ups"), strict=True):
