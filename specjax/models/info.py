@@ -119,16 +119,11 @@ class Patches:
 
 
 @dataclasses.dataclass(frozen=True)
-class PlacedPatches:
-    """Shape of image prompts: any number of patches, as long as the image has a shape.
-
-    The first two of the M numbers of a patch are its row and its column, from 1. The others are its
-    pixels row by row, each with its channels.
-    """
+class OneStateEach:
+    """Shape of prompts of any number of rows, each of which has one encoder state."""
 
     count: int  # largest P
     width: int  # M
-    fewest: ClassVar[int] = 1
 
     @property
     def states(self) -> int:
@@ -138,24 +133,26 @@ class PlacedPatches:
     def count_states(self, length: Any) -> Any:
         return length
 
+
+@dataclasses.dataclass(frozen=True)
+class PlacedPatches(OneStateEach):
+    """Shape of image prompts: any number of patches, as long as the image has a shape.
+
+    The first two of the M numbers of a patch are its row and its column, from 1. The others are its
+    pixels row by row, each with its channels.
+    """
+
+    fewest: ClassVar[int] = 1
+
     def __str__(self) -> str:
         return f"images in patches of {self.width} numbers with row and column"
 
 
 @dataclasses.dataclass(frozen=True)
-class EncoderStates:
+class EncoderStates(OneStateEach):
     """Shape of prompts that are the states of an encoder, for a decoder without one."""
 
-    count: int  # largest P
-    width: int  # M
     fewest: int
-
-    @property
-    def states(self) -> int:
-        return self.count
-
-    def count_states(self, length: Any) -> Any:
-        return length
 
     def __str__(self) -> str:
         return f"encoder states of {self.width} numbers"

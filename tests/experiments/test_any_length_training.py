@@ -85,7 +85,10 @@ def make_config(name: str, folder: Path, family: str) -> Any:
     config.target = str(folder / "target")
     config.train.task = "read_image" if family == "pix2struct" else "transcribe"
     config.train.data.path, config.train.data.split = str(folder / "files.jsonl"), ""
-    config.speech.update(task="", language="en" if family == "canary" else "")
+    if family == "moonshine":
+        config.speech.task = ""
+    if family == "canary":
+        config.speech.update(language="en", task="transcribe")
     config.validation.update(examples=2, task="")
     config.optimizer.update(steps=4, warmup=1, learning_rate=1e-2)
     config.evaluation.update(every=2, batch_size=2)
