@@ -12,7 +12,7 @@ import numpy as np
 
 from specjax.batching.requests import Entry
 from specjax.contracts.stopping import ByteMoves, RowStops, TokenTexts
-from specjax.data.batching import Batch, Prompt, widen
+from specjax.data.batching import Batch, Prompt, round_up, widen
 from specjax.decoding.filling import Rows
 from specjax.hf.pieces import pieces
 from specjax.loading import LoadedModel
@@ -107,11 +107,6 @@ def list_bounds(prompts: Prompts, width: int, shortest: int, longest: int) -> li
     fitting = [bound for bound in known if bound >= shortest]
     enough = next((n for n, bound in enumerate(fitting) if bound >= longest), None)
     return [*fitting, None] if enough is None else list(fitting[: enough + 1])
-
-
-def round_up(count: float, bucket: int) -> int:
-    """The next multiple of `bucket`."""
-    return int(-(-count // bucket)) * bucket
 
 
 def find_width(prompts: Prompts, ids: Sequence[Prompt] | None = None) -> int:

@@ -51,6 +51,11 @@ def make_batch(
     )
 
 
+def round_up(count: float, bucket: int) -> int:
+    """The first multiple of `bucket` from `count` on."""
+    return int(-(-count // bucket)) * bucket
+
+
 def _is_numbers(prompts: Sequence[Prompt]) -> TypeGuard[Sequence[np.ndarray]]:
     """Whether prompts, all of one kind, are audio or images."""
     return isinstance(prompts[0], np.ndarray)
@@ -64,7 +69,7 @@ def stack_numbers(
     A missing row is zeros, as long as the longest.
     """
     longest = max(len(row) for row in prompts)
-    frames = np.zeros((size, -(-longest // bucket) * bucket, prompts[0].shape[1]), np.float32)
+    frames = np.zeros((size, round_up(longest, bucket), prompts[0].shape[1]), np.float32)
     length = np.full(size, longest, np.int32)
     for slot, row in enumerate(prompts):
         frames[slot, : len(row)], length[slot] = row, len(row)
@@ -79,7 +84,7 @@ def pad_ids(
     A missing row is one token of padding.
     """
     longest = max(len(row) for row in ids)
-    tokens = np.full((size, -(-longest // bucket) * bucket), pad, np.int32)
+    tokens = np.full((size, round_up(longest, bucket)), pad, np.int32)
     for slot, row in enumerate(ids):
         tokens[slot, : len(row)] = row
     return tokens, np.array([len(row) for row in ids] + [1] * (size - len(ids)), np.int32)

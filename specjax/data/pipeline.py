@@ -10,6 +10,8 @@ from typing import NamedTuple, TypeVar, overload
 import grain.python as grain
 import numpy as np
 
+from specjax.data.batching import round_up
+
 Ids = Sequence[int] | np.ndarray
 """Token ids; a prompt may also be encoder states [S, D]."""
 
@@ -248,11 +250,6 @@ def fit_widths(
     while -(-half // 2) >= max(output, bucket):
         half = -(-half // 2)
     return Widths(width, half)
-
-
-def round_up(size: int, step: int) -> int:
-    """The first multiple of `step` from `size` on."""
-    return -(-size // step) * step
 
 
 def count_lengths(pairs: Iterable[TokenPair]) -> np.ndarray:

@@ -11,6 +11,7 @@ import dataclasses
 import jax
 import numpy as np
 
+from specjax.data.batching import round_up
 from specjax.data.pipeline import Arrays
 from specjax.decoding.loop import generate
 from specjax.decoding.strategy import autoregressive
@@ -40,7 +41,7 @@ class OwnSequences:
         prompt = batch["prompt"], batch["prompt_length"]
         made = generate(decoder, {"target": params}, *prompt, keys, limit, strategy.options())
         tokens, begin, length = jax.device_get((made.tokens, made.begin, made.length))
-        width = -(-int(length.max() - 1) // self.bucket) * self.bucket
+        width = round_up(int(length.max() - 1), self.bucket)
         prompt = batch["prompt"]
         if not self.model.info.input:
             # One width for both sides, as in the other batches: each pair of widths would compile.

@@ -12,9 +12,9 @@ from ml_collections import ConfigDict
 
 from specjax.api import Generator
 from specjax.batching.requests import Entry, ThreadFeed
-from specjax.batching.rows import list_bounds, round_up
+from specjax.batching.rows import list_bounds
 from specjax.batching.slots import Slots
-from specjax.data.batching import Batch, Prompt
+from specjax.data.batching import Batch, Prompt, round_up
 from specjax.data.text import Example
 from specjax.decoding.strategy import Strategy
 from specjax.experiments.config.choosing import selection_trees

@@ -20,6 +20,7 @@ from ml_collections import ConfigDict
 
 from specjax.contracts.decoder_prefix import choose_decoder_prefix
 from specjax.contracts.env import Bound
+from specjax.data.batching import round_up
 from specjax.data.encoding import Encoder
 from specjax.experiments.train.stored_prompts import StoredPrompts
 from specjax.experiments.train.subject import MODEL, HeadsAndTrunk, Subject
@@ -152,7 +153,7 @@ def encode_padded(model: Any, params: Params, given: np.ndarray) -> np.ndarray:
     """Encoder states [S, D] of one prompt [P, M], which is padded to one of a few sizes."""
     shape, size = model.config.input, len(given)
     step = -(-shape.count // PADDED_SIZES)
-    padded = np.zeros((1, min(-(-size // step) * step, shape.count), shape.width), np.float32)
+    padded = np.zeros((1, min(round_up(size, step), shape.count), shape.width), np.float32)
     padded[0, :size] = given
     states = compute_encoder_states(model, params, padded, np.array([size], np.int32))
     return np.asarray(states[0, : shape.count_states(size)])
