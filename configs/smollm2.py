@@ -24,6 +24,13 @@ TRAINED: dict[str, dict[str, dict[str, Any]]] = {
         "eagle_2": {"drafter": "eagle", "model": "eagle", "length": 2},
         "eagle_4": {"drafter": "eagle", "model": "eagle", "length": 4},
         "eagle_tree": {"drafter": "eagle", "model": "eagle", "nodes": 8, "widths": (3, 3, 2)},
+        "eagle_copies": {
+            "drafter": "eagle",
+            "model": "eagle",
+            "nodes": 8,
+            "widths": (3, 3, 2),
+            "copy_length": 8,
+        },
     },
     "dflash": {"dflash_5": {"drafter": "dflash", "model": "dflash", "length": 5}},
 }

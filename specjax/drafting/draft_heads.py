@@ -66,7 +66,7 @@ class DraftHeads(Proposer):
     @property
     def lag(self) -> int:
         """After a whole accepted draft the trunk has seen neither it nor the bonus."""
-        return self.depth + 1
+        return self.levels + 1
 
     def call(self, tokens: int, logits: int) -> Call:
         """A call of the trunk, or only the read-out of the heads' states."""

@@ -61,7 +61,7 @@ class OnTarget(Proposer):
     @property
     def lag(self) -> int:
         """Most tokens that a round commits and the target has read."""
-        return self.depth + 1
+        return self.levels + 1
 
     def bind_models(self, models: Models) -> Self:
         model = dict(models).get(self.model)

@@ -24,14 +24,17 @@ from specjax.contracts.spec import Call, Spec, TreeSpec
 from specjax.drafting import block, by_load, chain, growing
 from specjax.drafting.adaptive_length import ADAPT, FIXED, LOAD, empty_running, list_lengths
 from specjax.drafting.chain_fields import REFUSED_BY_TREES, ChainFields
+from specjax.drafting.grafting import COPY, graft_copy
 from specjax.drafting.nodes import Nodes, ProposerMemory
 from specjax.drafting.online import empty_learned
 from specjax.drafting.shape import (
     GROWN,
     Shape,
     check_children,
+    check_copy_length,
     check_jetspec_width,
     check_shape,
+    copy_length_field,
     jetspec_width_field,
     length_field,
     make_shape,
@@ -47,7 +50,7 @@ LAG = 2
 """Tokens that a round feeds first: after a fully accepted draft a model has seen neither its last
 token nor the one that followed."""
 
-TREE_FIELDS = ("widths", "parents", "nodes")
+TREE_FIELDS = ("widths", "parents", "nodes", "copy_length")
 PARALLEL_FIELDS = ("jetspec_width",)
 
 
@@ -64,6 +67,7 @@ class Proposer(ChainFields):
     widths: tuple[int, ...] = widths_field()
     parents: tuple[int, ...] = parents_field()
     nodes: int = nodes_field()
+    copy_length: int = copy_length_field()
     jetspec_width: int = jetspec_width_field()
 
     parallel: ClassVar[bool] = False
@@ -169,6 +173,7 @@ class Proposer(ChainFields):
                 f"adapt is {LOAD!r}; it must be one of {allowed} for {name!r}, which needs every"
                 " round"
             )
+        check_copy_length(self.copy_length, self.nodes)
         check_jetspec_width(self.jetspec_width, self.length, self.nodes)
         if self.nodes and not (self.length or self.widths or self.parents):
             object.__setattr__(self, "widths", GROWN)
@@ -224,8 +229,13 @@ class Proposer(ChainFields):
 
     @property
     def depth(self) -> int:
-        """Most drafted tokens on a path."""
+        """Most tokens on a path that it drafts itself."""
         return self.shape.levels if self.shape else self.length or 0
+
+    @property
+    def levels(self) -> int:
+        """Most drafted tokens on a path, copied ones included."""
+        return max(self.depth, self.copy_length)
 
     @property
     def fed(self) -> tuple[int, ...]:
@@ -259,9 +269,9 @@ class Proposer(ChainFields):
     def tree_spec(self) -> TreeSpec | None:
         """The static spec of its trees."""
         if not self.shape:
-            return TreeSpec(self.depth) if self.nodes else None
+            return TreeSpec(self.levels) if self.nodes else None
         return TreeSpec(
-            self.shape.levels,
+            self.levels,
             parents=() if self.nodes else self.shape.parents,
             shared=self.parallel and not self.nodes,
             fed=self.models if self.keeps_nodes and not self.single_call else (),
@@ -269,7 +279,7 @@ class Proposer(ChainFields):
 
     @property
     def spec(self) -> Spec:
-        width = self.nodes or (self.shape.size if self.shape else self.depth)
+        width = self.nodes + self.copy_length or (self.shape.size if self.shape else self.depth)
         fed = 0
         if self.shape and self.models and not self.single_call:
             fed = len(self.shape.inner)
@@ -279,7 +289,7 @@ class Proposer(ChainFields):
             calls=self.calls,
             models=self.models,
             resources=self.resources,
-            writers=(self.part,),
+            writers=(self.part, COPY) if self.copy_length else (self.part,),
             always=not self.can_stop and self.adapt != LOAD,
             features=self.features,
             tree=self.tree_spec,
@@ -328,6 +338,15 @@ class Proposer(ChainFields):
     def _draft(
         self, env: Env, caches: Caches, memory: ProposerMemory, context: Context, keys: jax.Array
     ) -> tuple[Draft, Caches, ProposerMemory, Log]:
+        made, caches, memory, log = self._draft_itself(env, caches, memory, context, keys)
+        if self.copy_length:
+            made = graft_copy(made, context, self.copy_length)
+        return made, caches, memory, log
+
+    def _draft_itself(
+        self, env: Env, caches: Caches, memory: ProposerMemory, context: Context, keys: jax.Array
+    ) -> tuple[Draft, Caches, ProposerMemory, Log]:
+        """Its draft without copies."""
         if self.parallel:
             return block.draft(self, env, caches, memory, context, keys)
         if self.shape:

@@ -135,6 +135,31 @@ def jetspec_width_field() -> Any:
     )
 
 
+def copy_length_field() -> Any:
+    """The config field of the copied tokens beside the most probable nodes."""
+    return fields.integer(
+        0,
+        least=0,
+        most=fields.MOST_DRAFTED,
+        help="with nodes: tokens copied beside them from after the longest earlier match",
+    )
+
+
+def check_copy_length(length: int, nodes: int) -> None:
+    """Refuses copies beside other drafts, and more tokens than are verified.
+
+    Raises:
+      ValueError: naming the fields.
+    """
+    if length and not nodes:
+        raise ValueError(f"copy_length is {length}; it must be 0 without nodes")
+    if length + nodes > fields.MOST_DRAFTED:
+        raise ValueError(
+            f"nodes is {nodes} and copy_length {length}; together they must be at most"
+            f" {fields.MOST_DRAFTED:,}"
+        )
+
+
 def check_jetspec_width(width: int, length: int | None, nodes: int) -> None:
     """Refuses JetSpec's order of other drafts, and more nodes than its trees have.
 
