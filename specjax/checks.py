@@ -116,7 +116,8 @@ def token_ids(where: str, prompt: Any, vocabulary: int) -> list[int]:
     except ValueError:  # rows of several lengths
         ids = np.asarray(None)
     if ids.ndim != 1:
-        shown = repr(prompt)
+        array = isinstance(prompt, np.ndarray | jnp.ndarray)
+        shown = f"an array of shape {prompt.shape}" if array else repr(prompt)
         shown = shown if len(shown) < 80 else f"{shown[:80]} ..."
         raise UserError(f"{where} is {shown}; it must be a text or a list of token ids")
     for token in ids.tolist():

@@ -98,6 +98,10 @@ PROMPTS = {
     "too large for any array": ([[5, 10**30]], "prompt 0 has the token 10"),
     "flags": ([[True, False]], "prompt 0 has the token True"),
     "letters": ([["a", "b"]], "prompt 0 has the token 'a'"),
+    "pixels for a model of texts": (
+        [np.zeros((3, 8, 8))],
+        r"prompt 0 is an array of shape \(3, 8, 8\); it must be a text or a list",
+    ),
     "a flat list of ids": ([5, 6, 7], "prompt 0 is 5; it must be a text or a list of token ids"),
     "rows in rows": ([[[5], [6]]], r"prompt 0 is \[\[5\], \[6\]\]; it must be"),
     "ragged rows in rows": ([[[5], [6, 7]]], "prompt 0 is .* it must be a text or a list"),
