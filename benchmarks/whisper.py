@@ -36,6 +36,7 @@ from specjax.reporting.table import align_columns
 TARGET = flags.DEFINE_string("target", "openai/whisper-base", "directory or hub id")
 TINY = flags.DEFINE_string("tiny", "openai/whisper-tiny.en", "a drafter of another tokenizer")
 BORROWING = flags.DEFINE_string("borrowing", "", "a drafter with the target's encoder; empty: none")
+LAYERS = flags.DEFINE_list("layers", [], "drafters on the target's states, as eagle=DIR")
 MANIFEST = flags.DEFINE_string("manifest", None, "JSONL with audio and text", required=True)
 LENGTHS = flags.DEFINE_list("lengths", ["2", "3", "4", "5"], "draft lengths")
 DRAFT_TOKENS = flags.DEFINE_integer("draft_tokens", 8000, "first ids that drafters draft; 0: all")
@@ -87,6 +88,14 @@ def make_generators(target: LoadedModel) -> dict[str, Generator]:
         for length in map(int, LENGTHS.value):
             made[f"{name} K={length}"] = Generator(
                 target, {"drafter": drafter}, specjax.speculative(length), max_new_tokens=MOST.value
+            )
+    for part in LAYERS.value:
+        kind, _, place = part.partition("=")
+        drafters = {"drafter": specjax.load(place, weights=WEIGHTS.value)}
+        for length in map(int, LENGTHS.value):
+            strategy = specjax.strategy(drafter=kind, length=length)
+            made[f"{kind} K={length}"] = Generator(
+                target, drafters, strategy, max_new_tokens=MOST.value
             )
     return made
 
