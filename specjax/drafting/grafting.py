@@ -1,8 +1,8 @@
 """A copied continuation beside the most probable nodes of a tree, verified with them.
 
-Where a text repeats itself, a copy is accepted further than any path of a model's tree; elsewhere
-it costs no call. Oliaro et al., "SuffixDecoding" (2024), choose one of the two for each round;
-here both are in one tree (docs/methods/trees.md). B batch rows, N nodes, K copied tokens.
+Where a text repeats itself, a copy may be longer than any path of a model's tree, and it takes no
+call of its own. Oliaro et al., "SuffixDecoding" (2024), choose one of the two for each round; here
+both are in one tree (docs/methods/trees.md). B batch rows, N nodes, K copied tokens.
 """
 
 from __future__ import annotations
