@@ -21,6 +21,7 @@ from specjax.sampling import (
     argmax,
     compute_entropy,
     draw,
+    find_largest,
     make_sampling,
 )
 
@@ -106,6 +107,31 @@ def test_temperature_zero_is_the_one_hot_argmax_with_ties_to_the_lowest():
 def test_argmax_equals_numpys_with_ties():
     logits = np.random.default_rng(1).integers(0, 4, (200, 7)).astype(np.float32)
     assert np.array_equal(argmax(jnp.asarray(logits)), logits.argmax(-1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_long_rows_with_ties_are_adjusted_by_the_definition(settings):
+    """Logits on a grid; some at -inf, as generation settings forbid tokens."""
+    logits = np.random.default_rng(0).normal(size=(2, 3000)).astype(np.float32).round(1) * 2
+    logits[1, ::7] = -np.inf
+    expected = [adjust_probabilities(row, *settings) for row in logits]
+    distribution = adjust(jnp.asarray(logits), under(settings))
+    np.testing.assert_allclose(distribution, expected, atol=2e-6)
+
+
+SEARCHED = (8000, *(pytest.param(n, marks=pytest.mark.slow) for n in (1000, 1024, 1031, 51865)))
+"""Vocabularies in blocks of several widths, one with too few entries for them, and a prime one."""
+
+
+@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize("vocabulary", SEARCHED)
+def test_the_largest_are_those_of_a_sort_with_ties(vocabulary, count):
+    logits = np.random.default_rng(2).normal(size=(2, 2, vocabulary)).astype(np.float32).round(1)
+    logits[0, 0], logits[0, 1], logits[1, 0, 5:] = 0.0, -np.inf, -np.inf
+    found = find_largest(jnp.asarray(logits), count)
+    assert found.dtype == jnp.int32
+    np.testing.assert_array_equal(found, np.argsort(-logits, axis=-1, kind="stable")[..., :count])
 
 
 def test_bfloat16_logits_are_adjusted_in_float32():

@@ -16,6 +16,7 @@ from flax import struct
 
 from specjax.contracts import fields
 from specjax.contracts.drafter import Outcome
+from specjax.sampling import find_largest
 
 RATE = "online_rate"
 """Option: how far the bias moves against the gradient of a tested position."""
@@ -58,7 +59,8 @@ def _acceptance_rate(p: jax.Array, q: jax.Array) -> jax.Array:
 
 def top_k_gradient(p: jax.Array, q: jax.Array) -> jax.Array:
     """Gradient [..., V] of the cross-entropy over the `TOP_K` most probable ids of p."""
-    best, ids = jax.lax.top_k(p, min(TOP_K, p.shape[-1]))
+    ids = find_largest(p, min(TOP_K, p.shape[-1]))
+    best = jnp.take_along_axis(p, ids, axis=-1)
     kept = jnp.put_along_axis(jnp.zeros_like(p), ids, best, axis=-1, inplace=False)
     return forward_kl_gradient(kept, q)
 

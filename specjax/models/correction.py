@@ -26,6 +26,7 @@ from flax import struct
 from jax.scipy.special import logit
 
 from specjax.models.layers import MASKED, Dense
+from specjax.sampling import find_largest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +162,8 @@ class Corrector(nn.Module):
         if all_tokens:
             scores = jnp.einsum("...r,ur->...u", query, self.after.astype(self.dtype))
             return logits + self._to_float32(scores)
-        scores, chosen = jax.lax.top_k(logits, min(self.correction.candidates, self.drafted))
+        chosen = find_largest(logits, min(self.correction.candidates, self.drafted))
+        scores = jnp.take_along_axis(logits, chosen, axis=-1)
         keys = self.after[chosen].astype(self.dtype)
         scores = scores + self._to_float32(jnp.einsum("...r,...kr->...k", query, keys))
         rows = jnp.indices(chosen.shape, sparse=True)[:-1]

@@ -173,7 +173,9 @@ def run_teacher(model: FeatureDrafter, frozen: Frozen, batch: TrainingBatch) -> 
     """The target's outputs at every token of the text, without a gradient."""
     logits, features, cross, caches = target_states(model, frozen[TEACHER], batch)
     ids = frozen[TRUNK].params["ids"]
-    probs = jnp.take(jax.nn.softmax(logits, axis=-1), ids, axis=-1)
+    # A softmax of all ids would be a second array of the logits' size.
+    total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+    probs = jnp.exp(jnp.take(logits, ids, axis=-1) - total)
     places = jnp.full(logits.shape[-1], len(ids)).at[ids].set(jnp.arange(len(ids)))
     labels = jnp.take(places, batch["labels"], mode="clip")
     return TeacherOutputs(probs, argmax(logits), labels, features, cross, caches)

@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from specjax.sampling import find_largest
+
 
 def cross_entropy(logits: jax.Array, labels: jax.Array, smoothing: float = 0.0) -> jax.Array:
     """Negative log-likelihood [B, T] of labels [B, T] under logits [B, T, V].
@@ -149,8 +151,9 @@ def top_k_cross_entropy(p: jax.Array, q: jax.Array, k: int = 10) -> jax.Array:
 
     A loss of HASS (Zhang et al. 2024, arXiv 2408.15766).
     """
-    best, ids = jax.lax.top_k(p, min(k, p.shape[-1]))
-    return -jnp.sum(jnp.exp(best) * jnp.take_along_axis(q, ids, axis=-1), axis=-1)
+    ids = find_largest(p, min(k, p.shape[-1]))
+    best, drafted = (jnp.take_along_axis(of, ids, axis=-1) for of in (p, q))
+    return -jnp.sum(jnp.exp(best) * drafted, axis=-1)
 
 
 ACCEPTANCE_AWARE: dict[str, Callable[..., jax.Array]] = {

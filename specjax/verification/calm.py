@@ -23,6 +23,7 @@ from specjax.contracts.rows import run_if
 from specjax.contracts.rule import Reading, Verdict
 from specjax.contracts.spec import Spec
 from specjax.models.base import Cache, Output, Resume
+from specjax.sampling import find_largest
 
 SATURATION, SOFTMAX = "saturation", "softmax"
 MEASURES = (SATURATION, SOFTMAX)
@@ -141,7 +142,8 @@ class Calm(Reader):
         `before` is None for the first layer.
         """
         if self.measure == SOFTMAX:
-            largest = jax.lax.top_k(jax.nn.softmax(output.logits[:, 0], axis=-1), 2)[0]
+            probs = jax.nn.softmax(output.logits[:, 0], axis=-1)
+            largest = jnp.take_along_axis(probs, find_largest(probs, 2), axis=-1)
             return largest[:, 0] - largest[:, 1]
         if before is None:
             return jnp.full(get_states(output).shape[:1], -jnp.inf)

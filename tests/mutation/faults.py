@@ -1066,8 +1066,8 @@ FAULTS = (
     Fault(
         "typical sampling stops before the token that reaches its mass",
         "sampling.py",
-        "jnp.sum(mass < typical_p, axis",
-        "-1 + jnp.sum(mass < typical_p, axis",
+        "nearness >= _find_last_kept(",
+        "nearness > _find_last_kept(",
         "tests/test_sampling.py",
     ),
     Fault(
@@ -1087,15 +1087,29 @@ FAULTS = (
     Fault(
         "top-p drops the crossing token",
         "sampling.py",
-        "keep = (before < top_p)",
-        "keep = (before + ranked < top_p)",
+        "values > _number(middle)",
+        "values >= _number(middle)",
         "tests/test_sampling.py",
     ),
     Fault(
         "top-k keeps one more",
         "sampling.py",
-        "_ranks(logits) < settings.top_k",
-        "_ranks(logits) <= settings.top_k",
+        "_keep_largest(logits, 1, settings.top_k)",
+        "_keep_largest(logits, 1, settings.top_k + 1)",
+        "tests/test_sampling.py",
+    ),
+    Fault(
+        "all of some equal logits are among the top k",
+        "sampling.py",
+        "jax.lax.cond(jnp.any(cut), ",
+        "jax.lax.cond(False, ",
+        "tests/test_sampling.py",
+    ),
+    Fault(
+        "blocks with the largest entries in the order of their maxima",
+        "sampling.py",
+        "jnp.sort(_find_at_once(jnp.max(blocks, axis=-1), count), axis=-1)",
+        "_find_at_once(jnp.max(blocks, axis=-1), count)",
         "tests/test_sampling.py",
     ),
     # Mixtures of experts, and families that store or place things otherwise.

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from specjax.contracts.context import Options
-from specjax.sampling import Sampling
+from specjax.sampling import Sampling, find_largest
 
 
 class Scoring(struct.PyTreeNode):
@@ -77,10 +77,9 @@ def candidates(
     if adjust is not None:
         logits, total = adjust(logits - total), jnp.zeros_like(total)
     flat = logits.reshape(rows * nodes, vocabulary)
-    best, token = jax.lax.top_k(
-        flat if barred is None else jnp.where(barred, -jnp.inf, flat), count
-    )
-    logp = best - total.reshape(rows * nodes, 1)
+    flat = flat if barred is None else jnp.where(barred, -jnp.inf, flat)
+    token = find_largest(flat, count)
+    logp = jnp.take_along_axis(flat, token, axis=-1) - total.reshape(rows * nodes, 1)
     shape = rows, nodes, count
     return Candidates(logp.reshape(shape), token.reshape(shape))
 
