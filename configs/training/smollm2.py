@@ -9,9 +9,10 @@
 The EAGLE-3 layer; `--config=configs/training/smollm2.py:dflash` is the block-parallel drafter. Both
 draft the 8,000 tokens that the target's answers use most. `:further` goes on with the layer
 `--config.model.checkpoint=runs/smollm2_eagle/model` on the same answers and on their prompts, in
-bfloat16 (a copy of `target_outputs.jsonl` in the new workdir spares decoding them). The drafter is
-left in `model`, for `--config=configs/smollm2.py --config.drafters.eagle=runs/smollm2_eagle/model`.
-Time and acceptance: docs/lab_book/published.md.
+bfloat16 (a copy of `target_outputs.jsonl` in the new workdir spares decoding them);
+`:further_dflash` does so with a block-parallel drafter. The drafter is left in `model`, for
+`--config=configs/smollm2.py --config.drafters.eagle=runs/smollm2_eagle/model`. Time and acceptance:
+docs/lab_book/published.md and drafters_2026.md.
 """
 
 from ml_collections import ConfigDict
@@ -29,6 +30,8 @@ LAYER = {
 }
 """As wide as the target, whose last layer and output matrix the drafter begins with."""
 
+FURTHER = {"learn_prompt": True, "dtype": "bfloat16"}
+
 KINDS = {
     "eagle": {
         "objective": {"name": "eagle", "steps": 4},
@@ -44,8 +47,12 @@ KINDS = {
     "further": {
         "objective": {"name": "eagle", "steps": 4},
         "model": {"checkpoint": "runs/smollm2_eagle/model"},
-        "learn_prompt": True,
-        "dtype": "bfloat16",
+        **FURTHER,
+    },
+    "further_dflash": {
+        "objective": {"name": "dflash", "anchors": 32, "gamma": 4.0},
+        "model": {"checkpoint": "runs/smollm2_dflash/model"},
+        **FURTHER,
     },
     "dflash": {
         "objective": {"name": "dflash", "anchors": 16, "gamma": 4.0},

@@ -106,5 +106,10 @@ def test_padding_adds_nothing_and_micro_batches_add_up(name, kind, change):
     expected, pairs, wanted = whole(name, kind)
     assert int(count) == int(pairs)
     np.testing.assert_allclose(total, expected, rtol=2e-5)
-    close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=2e-5)
-    jax.tree.map(close, gradient, wanted)
+    jax.tree.map(check_sums, gradient, wanted)
+
+
+def check_sums(gradient, wanted):
+    """Up to rounding, which is that of the largest terms: entries near 0 are sums that cancel."""
+    scale = max(1.0, np.abs(wanted).max(initial=0.0))
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-3, atol=2e-5 * scale)
