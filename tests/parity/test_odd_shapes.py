@@ -43,6 +43,7 @@ MAGNIFIED = {
     "t5gemma": 3,
     "t5gemma2": 3,
     "gemma": 3,
+    "llama4_text": 3,
     "qwen3_5_text": 3,
     "qwen3_next": 4,
     "qwen3_5_moe_text": 4,
@@ -50,8 +51,9 @@ MAGNIFIED = {
     "nemotron_h": 3,
 }
 """Norms behind its sublayers magnify the rounding of those that add little, and so do norms of the
-two features that one Gemma has: PyTorch's own logits in float32 are 6e-4 from those in float64. So
-do the norms of recurrent outputs, where PyTorch's blocks are 4.5e-4 from its single tokens."""
+two features that one Gemma and one Llama 4 have: PyTorch's own logits in float32 are 6e-4 and
+2.5e-4 from those in float64. So do the norms of recurrent outputs, where PyTorch's blocks are
+4.5e-4 from its single tokens."""
 MOST_TIES = 2
 """Of the 800 tokens of a model."""
 

@@ -81,10 +81,12 @@ def test_what_is_dropped_changes_no_slot_that_is_kept(kind):
     given = params["drafter"], batch["inputs"], teacher.features, teacher.cross
     rollouts = jax.jit(model.compute_rollouts)
     few, all_of_them = rollouts(*given, some), rollouts(*given, [every, every])
-    np.testing.assert_allclose(few[0], all_of_them[0], atol=1e-5)
+    # Sums over other numbers of keys: 3e-5 apart on a CPU without AVX-512, where values are near 1.
+    close = functools.partial(np.testing.assert_allclose, atol=1e-4)
+    close(few[0], all_of_them[0])
     for slot in (1, 2):
         kept = all_of_them[slot][:, some[slot - 1][0]]
-        np.testing.assert_allclose(few[slot], kept, atol=1e-5)
+        close(few[slot], kept)
 
 
 @pytest.mark.slow
