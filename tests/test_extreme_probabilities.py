@@ -19,6 +19,7 @@ from extremes import (
     pairs,
     round_probs,
 )
+from slow_cases import some_slow
 
 from specjax.contracts.draft import Draft
 from specjax.models import vocabularies
@@ -29,7 +30,7 @@ from specjax.verification.distances import LOGITS, kl, total_variation
 SETTINGS = ({}, {"top_k": 3}, {"top_p": 0.9}, {"top_p": 0.999999}, {"top_k": 50, "top_p": 0.5})
 
 
-@pytest.mark.parametrize("size", [2, 6, 1000, pytest.param(LARGE, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", some_slow((2, 6, 1000, LARGE), 6))
 def test_adjusted_probabilities_are_those_of_double_precision(size):
     """Small ones relative to themselves; a cut may fall on another token of no more than 1e-6."""
     for digits, temperature in itertools.product((3, 7, 12), TEMPERATURES):

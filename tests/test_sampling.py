@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from scripted import adjust_probabilities
+from slow_cases import some_slow
 
 from specjax.contracts.distribution import draw_without_replacement
 from specjax.decoding.strategy import DRAWN
@@ -139,7 +140,9 @@ def test_bfloat16_logits_are_adjusted_in_float32():
     assert adjust(logits, make_sampling(1.0)).dtype == jnp.float32
 
 
-@pytest.mark.parametrize("vocabulary", [5, BLOCK, BLOCK + 1, 3 * BLOCK - 2])
+@pytest.mark.parametrize(
+    "vocabulary", some_slow((5, BLOCK, BLOCK + 1, 3 * BLOCK - 2), BLOCK, BLOCK + 1)
+)
 def test_draw_follows_weights_in_several_blocks(vocabulary):
     weights = np.random.default_rng(3).exponential(size=vocabulary).astype(np.float32)
     weights[::3] = 0.0

@@ -116,6 +116,7 @@ def test_a_prompt_has_settings_of_its_own(loaded, whole):
     assert texts[3] == made([PROMPTS[0]] * 4, seed=2).texts[3]
 
 
+@pytest.mark.slow
 def test_a_prompt_ends_at_stop_strings_of_its_own(generator, whole):
     string = whole.texts[1][3:5]
     ask = [PROMPTS[0], specjax.Request(PROMPTS[1], stop_strings=string), *PROMPTS[2:5]]

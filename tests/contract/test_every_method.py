@@ -96,7 +96,8 @@ OWN_STATES = ("medusa chain on target", "medusa on target")  # instead of a trun
 EVERY = [*DRAFTERS, *SHAPES, *OWN_STATES]
 LOSSLESS = [name for name in EVERY if name != "bild"]  # bild has a rule of its own
 QUICK_SHAPES = ("neural tree", "suffix tree", "dflash best", "dspark nodes")
-METHODS = [name for name in LOSSLESS if " " not in name]  # each in its usual shape
+DEAR = ("assistant", "dflash", "dspark", "p_eagle")  # decoded in shapes or by tests of their own
+METHODS = [name for name in LOSSLESS if " " not in name and name not in DEAR]  # in its usual shape
 CALIBRATED = dataclasses.replace(MARKOV, temperatures=(3.0, 0.4))
 PROMPTS = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3], [2, 4], [3, 3], [2, 3, 4, 4]]
 
@@ -448,8 +449,8 @@ FILLED = [PROMPTS[n % len(PROMPTS)] for n in range(17)]
 LIMITS = [1 + 5 * n % 9 for n in range(17)]
 
 
-FILLED_FAST = ("neural", "suffix")
-FILLED_GREEDY = (*FILLED_FAST, "neural tree", "dspark", "bild", "medusa")
+FILLED_FAST = ("neural",)
+FILLED_GREEDY = (*FILLED_FAST, "suffix", "neural tree", "dspark", "bild", "medusa")
 
 
 def filled_cases() -> list:

@@ -69,6 +69,7 @@ def answers(kind: str) -> jax.Array:
     return run(models, {"target": PARAMS[kind]}, Strategy(), PROMPTS, LIMIT).tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     some_slow(MODELS, "llama"),

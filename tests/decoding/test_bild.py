@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from decodes import decoder, inputs, run, texts
 from scripted import PrefixModel, TracedScript, prefix_params
+from slow_cases import some_slow
 
 import specjax
 from specjax.decoding.loop import generate
@@ -280,7 +281,7 @@ def test_never_falling_or_rolling_back_is_the_small_model_alone(small):
 
 
 @pytest.mark.parametrize("fallback", [1.5, math.inf])
-@pytest.mark.parametrize("compat", ["paper", "official"])
+@pytest.mark.parametrize("compat", some_slow(["paper", "official"], "official"))
 def test_always_falling_back_is_the_large_model_alone(fallback, compat, large):
     out = run(PAIR, WEIGHTS, bild(fallback, 3.0, length=3, compat=compat), PROMPTS, LIMIT)
     assert texts(out) == large
@@ -289,7 +290,17 @@ def test_always_falling_back_is_the_large_model_alone(fallback, compat, large):
 
 @pytest.mark.parametrize(
     ("distance", "window"),
-    [("cross_entropy", 3), ("cross_entropy", 5), ("kl", 3), ("total_variation", 3), ("rank", 3)],
+    some_slow(
+        [
+            ("cross_entropy", 3),
+            ("cross_entropy", 5),
+            ("kl", 3),
+            ("total_variation", 3),
+            ("rank", 3),
+        ],
+        ("cross_entropy", 3),
+        ("rank", 3),
+    ),
 )
 @pytest.mark.parametrize("fallback", [0.0, 0.4, 0.8])
 def test_rollback_at_zero_with_reviewed_ends_is_the_large_model(distance, window, fallback, large):

@@ -70,7 +70,7 @@ def rounds(out, name: str) -> np.ndarray:
     return np.asarray(out.trace.column(name))[:, : int(out.trace.rounds)]
 
 
-@pytest.mark.parametrize("name", some_slow(DRAFTERS, "neural", "hydra"))
+@pytest.mark.parametrize("name", some_slow(DRAFTERS, "neural"))
 def test_greedy_texts_are_the_targets_own_in_rounds_with_and_without_drafts(name):
     out = decode(strategy(**DRAFTERS[name], **COSTS), PROMPTS, 12, params=parts(name))
     assert texts(out) == texts(decode(Strategy(), PROMPTS, 12))
@@ -170,6 +170,7 @@ def test_measured_times_take_the_place_of_costs():
         assert int(by_load.choose_length(counts, 3, context, jnp.int32(0))) == expected
 
 
+@pytest.mark.slow
 def test_a_drafter_that_is_always_wrong_is_given_up_and_tried_again():
     script = (5, 6, 7, 8) * 50
     models = ("target", ScriptModel(script)), ("drafter", ScriptModel((9,) * 200))

@@ -319,6 +319,7 @@ def test_a_reviewer_trusts_no_slot_of_a_token_that_it_dropped():
     assert dropped  # else there was nothing to rewind
 
 
+@pytest.mark.slow
 def test_a_model_that_lags_far_behind_catches_up():
     prompt, length, _, _ = inputs(PROMPTS, LIMIT)
     tokens = jax.random.randint(jax.random.key(0), (4, 40), 2, V)
@@ -347,6 +348,7 @@ def test_a_model_that_lags_far_behind_catches_up():
     assert wrong_slots(Held, "target") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -167,6 +167,7 @@ def test_a_reviewed_tree_keeps_the_target_law(nested, settings):
     assert p_value(cascade(*TREES[nested], branches=2), SETTINGS[settings]) > P_VALUE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", ["bigram", slow("copies")])
 def test_a_greedy_cascade_of_trees_says_what_the_target_says(nested, alone):
     out = run(MODELS, PARAMS, Strategy(cascade(*TREES[nested], branches=2)), PROMPTS, LIMIT)
@@ -256,6 +257,7 @@ def test_calls_of_a_horizontal_cascade_that_always_agrees():
     assert out.trace.written_by[0, 1:7].tolist() == [2, 2, 3, 3, 3, 1]
 
 
+@pytest.mark.slow
 def test_a_reviewer_replaces_what_its_drafter_gets_wrong():
     wrong = (5, 9, 7, 8, 5, 6, 7, 8)
     out = script(cascade(("base", "small"), ((3, 0), (0, 3))), limit=8, small=wrong)

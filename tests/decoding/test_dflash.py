@@ -148,6 +148,7 @@ def test_an_unsure_draft_ends_before_its_length():
     assert sure[0.0] > sure[0.4] > sure[1.0] == 0
 
 
+@pytest.mark.slow
 def test_a_draft_of_high_entropy_ends_before_its_length():
     models, params = make_setting("t5", Model)
     baseline = texts(run(models, params, Strategy(), PROMPTS, LIMIT))

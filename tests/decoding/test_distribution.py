@@ -101,6 +101,7 @@ def test_speculative_sampling_keeps_the_target_law(settings, drafter, rows):
     assert p_value(made, rows) > P_VALUE
 
 
+@pytest.mark.slow
 def test_decoder_only_rows_keep_the_target_law(rows):
     model = dataclasses.replace(MODEL, start_token=None)
     prompt = (3, 2, 3)

@@ -148,6 +148,7 @@ def test_only_ids_of_its_vocabulary_are_drafted(temperature):
         assert set(proposed[row, round_, : length[row, round_]].tolist()) <= set(IDS)
 
 
+@pytest.mark.slow
 def test_a_tree_needs_no_more_children_than_ids_that_are_drafted():
     models, params = make_setting("t5")
     made = decoder(models, Strategy(Eagle(widths=(9,))), LIMIT)

@@ -94,6 +94,7 @@ def test_what_is_left_open_the_target_chooses_for_each_row():
     assert len({head[1] for head in heads}) > 1
 
 
+@pytest.mark.slow
 @dataclasses.dataclass(frozen=True)
 class Listening(PrefixModel):
     """A `PrefixModel` whose source is the sum of what it hears."""

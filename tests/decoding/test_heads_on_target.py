@@ -236,6 +236,7 @@ def test_a_narrower_call_gives_the_same_text_and_states(drafter):
     np.testing.assert_array_equal(one.trace.accepted, other.trace.accepted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     some_slow(DRAFTERS, "hydra_tree"),
@@ -291,7 +292,7 @@ def test_an_arm_of_single_rounds_must_not_read_the_target(name):
         SwitchedArms((Arm("heads", DRAFTERS[name], WholeReader()),), (1,))
 
 
-@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("kind", some_slow(TARGETS, "t5"))
 def test_fresh_heads_repeat_the_targets_law(kind):
     """Whether or not a final norm drops the scale of its states."""
     heads = MedusaObjective(1).heads_on(TARGETS[kind])

@@ -121,6 +121,7 @@ def test_the_oracle_and_early_exits_do_not_depend_on_the_limit_either():
         check_prefixes(outputs(models, params, used, (3, 6, LONGEST)))
 
 
+@pytest.mark.slow
 def test_what_bild_does_not_review_may_depend_on_the_limit_and_nothing_else():
     used = strategy(drafter="bild", fallback=0.3, rollback=1.0, length=5, temperature=0.9)
     made = decoder(SCRIPTED, used, LONGEST)

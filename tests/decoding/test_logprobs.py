@@ -119,6 +119,7 @@ def test_raw_logprobs_are_those_of_teacher_forcing(kind, fields):
         assert result.statistics.accepted
 
 
+@pytest.mark.slow
 def test_results_have_no_logprobs_unless_they_are_requested():
     generator = make("llama", CHAIN, logprobs=False)
     assert generator(PROMPTS).logprobs is None

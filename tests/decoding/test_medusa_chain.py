@@ -132,6 +132,7 @@ def test_a_greedy_draft_is_the_argmax_of_each_head_up_to_eos_and_budget():
     np.testing.assert_array_equal(held[rows], np.array(list(map(len, TEXTS)))[rows])
 
 
+@pytest.mark.slow
 def test_the_laws_of_a_sampled_draft_are_adjusted_as_the_targets():
     settings = (0.7, 4, 0.9)
     draft, *_ = draft_tokens(make_context(settings))

@@ -100,6 +100,7 @@ def test_levels_end_with_the_texts(limit):
     assert np.all(np.asarray(same.trace.calls["drafter"]) < 4 * _rounds(same))
 
 
+@pytest.mark.slow
 def test_levels_go_on_while_one_path_does():
     """Of four children of five tokens one mostly ends the text."""
     wide, _ = count_runs(tree(widths=(4, 1, 1, 1)), LIMIT)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from decodes import decoder, first_state, inputs
 from feature_drafters import make_setting
+from slow_cases import some_slow
 
 from specjax.contracts.draft import Draft
 from specjax.decoding.strategy import Strategy
@@ -54,7 +55,9 @@ ONE_PARENT = (20.0, 0.1, 0.1)
 @pytest.mark.parametrize(
     ("count", "scales", "size"),
     [
-        *((count, ALIKE, V) for count in (1, 3, 6, 12, 30)),
+        *some_slow(
+            ((count, ALIKE, V) for count in (1, 3, 6, 12, 30)), (6, ALIKE, V), (30, ALIKE, V)
+        ),
         pytest.param(6, ONE_PARENT, 10, marks=pytest.mark.slow),
     ],
 )

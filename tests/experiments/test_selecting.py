@@ -219,6 +219,7 @@ def test_an_experiment_says_which_arm_each_text_took(folder, tmp_path, batch_siz
     assert drafted == 0
 
 
+@pytest.mark.slow
 def test_an_experiment_that_chooses_is_planned(folder, capsys):
     config = experiment(folder)
     fixed = {"drafter": "selected", "arms": ARMS, "mode": "fixed", "choices": "copy"}

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from slow_cases import some_slow
 
 import specjax
 from specjax.hf import huggingface
@@ -31,7 +32,7 @@ def equal(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("dtype", some_slow([jnp.float32, jnp.bfloat16], jnp.bfloat16))
 def test_export_and_load_again_is_bit_identical(name: str, dtype, tmp_path: Path) -> None:
     first = load(GOLDEN / name, dtype)
     huggingface.save(tmp_path / "out", first.model, first.params)

@@ -51,6 +51,7 @@ def test_the_codes_are_no_other_special_tokens(checkpoint: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_texts_begin_with_the_code_of_the_language_that_is_told(checkpoint: Path) -> None:
     """As transformers' `generate` does with the same `forced_bos_token_id`."""
     german = specjax.language_token(of(checkpoint), "deu_Latn")

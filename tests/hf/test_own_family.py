@@ -83,6 +83,7 @@ def test_it_is_read_from_safetensors_and_exported_as_it_was(out_bias: bool, tmp_
     jax.tree.map(np.testing.assert_array_equal, stored, tensors)
 
 
+@pytest.mark.slow
 def test_as_a_target_with_a_drafter_it_gives_the_tokens_that_it_gives_alone(tmp_path: Path) -> None:
     tensors, noise = draw_tensors(0, False), draw_tensors(1, False)
     near = {name: tensor + 0.1 * noise[name] for name, tensor in tensors.items()}

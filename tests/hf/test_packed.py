@@ -211,6 +211,7 @@ def test_what_is_read_is_what_the_format_says(name, plain, tmp_path):
     assert str(huggingface.read_stored_weights(tmp_path)) == spelled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["awq"])
 def test_a_packed_model_writes_what_its_wide_one_writes(name, plain, tmp_path):
     _, said, write = FORMATS[name]

@@ -58,6 +58,7 @@ def test_the_automaton_finds_what_a_search_of_the_text_finds(strings) -> None:
     assert complete.any() != (strings == ("zz",)) and not complete.all()
 
 
+@pytest.mark.slow
 def test_each_row_has_strings_of_its_own() -> None:
     rng = np.random.default_rng(4)
     rows = rng.integers(0, V, (70, 14)).astype(np.int32)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from exits import MODELS, PARAMS, Uncached
+from slow_cases import some_slow
 
 from specjax.metrics.ties import Divergence, divergence, is_near_tie, logits_at, near_ties
 from specjax.models.guided import GuidedModel
@@ -43,7 +44,7 @@ def test_another_token_than_those_that_tie_is_no_near_tie():
     assert not is_near_tie(np.array([10.0, 4.0, 4.0]), (1, 2), jnp.bfloat16)
 
 
-@pytest.mark.parametrize("kind", ["t5", "llama"])
+@pytest.mark.parametrize("kind", some_slow(["t5", "llama"], "llama"))
 def test_the_target_is_asked_where_the_outputs_part(kind):
     model, params = MODELS[kind], PARAMS[kind]
     prompt, shared = [3, 4, 5, 2], [6, 7, 2]

@@ -164,6 +164,7 @@ def test_greedy_decoding_continues_as_pytorch(golden: Golden) -> None:
     assert greedy_tokens(golden, autoregressive()) == golden.greedy.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "golden",
     some_slow(FAST + SLOW, "gemma3_text"),
@@ -183,6 +184,7 @@ def test_exits_and_trees_leave_the_tokens_of_pytorch(golden: Golden, drafter: An
     assert greedy_tokens(golden, Strategy(drafter)) == golden.greedy.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("golden", ["gpt2"], indirect=True)
 def test_copies_of_the_prompt_leave_the_tokens_of_pytorch(golden: Golden) -> None:
     assert greedy_tokens(golden, Strategy(PromptLookup(3))) == golden.greedy.tolist()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from published import logits
 from safetensors.numpy import load_file
+from slow_cases import some_slow
 
 from specjax.hf.huggingface import load
 
@@ -26,7 +27,10 @@ def same(found: np.ndarray, wanted: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "tree"), [("eagle3", False), ("eagle3", True), ("eagle3_speculators", False)]
+    ("layout", "tree"),
+    some_slow(
+        [("eagle3", False), ("eagle3", True), ("eagle3_speculators", False)], ("eagle3", True)
+    ),
 )
 def test_logits_of_the_text_and_of_chained_steps_equal_pytorch(layout: str, tree: bool) -> None:
     checkpoint, wanted = load(GOLDEN / layout), read_expected(layout)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from feature_drafters import draw_weights, without_encoder
 from jax.sharding import PartitionSpec as P
+from slow_cases import mark_slow
 
 import specjax
 from specjax.hf import huggingface
@@ -317,8 +318,8 @@ MIXED = CausalConfig(
     [
         MODELS["t5"],
         MODELS["llama"],
-        *map(Causal, (GPT2, PHI3, NEOX, MIXED, OPT_350M, GEMMA)),
-        pytest.param(MODELS["hybrid"], marks=pytest.mark.slow),
+        *map(mark_slow, map(Causal, (GPT2, PHI3, NEOX, MIXED, OPT_350M, GEMMA))),
+        mark_slow(MODELS["hybrid"]),
     ],
 )
 def test_a_block_is_what_the_whole_tensor_has_there(model: Any, tmp_path: Path) -> None:

@@ -252,6 +252,7 @@ def test_axes_have_words_and_units():
         assert "(" in first.get_ylabel() or first.get_yticklabels()[0].get_text(), name
 
 
+@pytest.mark.slow
 def test_results_of_older_runs_are_reported_too(tmp_path):
     write_report(synthetic.old_results(), tmp_path)
     page = Page((tmp_path / "report.html").read_text("utf-8"))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from slow_cases import some_slow
 
 from specjax.data.pipeline import pad_batch
 from specjax.models.causal import Causal, CausalConfig
@@ -139,7 +140,7 @@ def test_calm_weighs_an_exit_by_its_layer(kind):
     np.testing.assert_allclose(total, np.dot(separate, [1, 2, 3]) / 6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", some_slow(MODELS, "llama"))
 def test_an_exit_is_the_model_cut_off_after_that_layer(kind):
     model, batch = MODELS[kind], make_batch(MODELS[kind])
     params = make_params(model)

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from feature_drafters import TARGETS, V, on_t5, without_encoder
+from slow_cases import some_slow
 
 from specjax.hf.huggingface import load, save
 from specjax.runtime.errors import UserError
@@ -38,7 +39,7 @@ def test_queries_are_scaled_for_their_new_place(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.model.teach(params, batch), model.teach(params, batch))
 
 
-@pytest.mark.parametrize("name", ["t5", "llama"])
+@pytest.mark.parametrize("name", some_slow(["t5", "llama"], "llama"))
 def test_a_feature_drafter_is_taken_whole(name: str) -> None:
     """A run that goes on with one names no layers, and is refused when it does."""
     ids = tuple(range(5))

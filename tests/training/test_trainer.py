@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from slow_cases import some_slow
 from toy import MODEL, PAIRS, batches, loss, run
 
 from specjax.data.pipeline import pad_batch
@@ -190,7 +191,7 @@ class Unwritten:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("in_a_thread", [False, True])
+@pytest.mark.parametrize("in_a_thread", some_slow([False, True], True))
 def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
     in_a_thread, tmp_path, monkeypatch, caplog, capfd
 ):

@@ -63,6 +63,7 @@ def features(*windows: float) -> list[np.ndarray]:
     return [rng.normal(size=(6, round(FRAMES * n))).astype(np.float32) for n in windows]
 
 
+@pytest.mark.slow
 def test_audio_is_heard_to_its_end_whatever_stands_beside_it(target: LoadedModel) -> None:
     """Under one seed, in another batch too."""
     generator = specjax.Generator(

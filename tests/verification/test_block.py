@@ -175,6 +175,7 @@ def test_more_tokens_stand_than_one_by_one(name):
     assert q @ blockwise > q @ one_by_one + 1e-3
 
 
+@pytest.mark.slow
 def test_the_drawn_verdicts_are_as_often_as_the_chances_say():
     case, rows = CASES["near"], 200_000
     drawn = jax.random.randint(jax.random.key(0), (rows,), 0, len(TEXTS))

@@ -150,6 +150,7 @@ def test_the_order_of_what_is_joined_changes_what_is_drafted() -> None:
     assert np.abs(draft_steps(True) - draft_steps(False)).max() > 0.1
 
 
+@pytest.mark.slow
 def test_what_is_no_such_head_is_refused(tmp_path: Path) -> None:
     target, head = write_pair(tmp_path)
     with pytest.raises(UserError, match=r"it has no head for multi-token prediction \(MTP\)"):
