@@ -16,7 +16,6 @@ import pytest
 from decodes import decoder, first_state, inputs, one_round, run, texts
 from exits import EOS, MODELS, PARAMS, PROMPTS, V
 from scripted import PrefixModel, chi_square, count_outputs, prefix_params, sequence_distribution
-from slow_cases import some_slow
 
 from specjax.contracts import Categorical, Draft, Drafter, Spec, TreeSpec
 from specjax.contracts.context import fold_keys
@@ -70,10 +69,7 @@ def answers(kind: str) -> jax.Array:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    some_slow(MODELS, "llama"),
-)
+@pytest.mark.parametrize("kind", MODELS)
 def test_a_tree_of_two_branches_decodes_the_targets_own_text(kind):
     models, right = (("target", MODELS[kind]),), answers(kind)
     baseline = run(models, {"target": PARAMS[kind]}, Strategy(), PROMPTS, LIMIT)

@@ -351,13 +351,7 @@ def test_a_model_that_lags_far_behind_catches_up():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        "break_even",
-        pytest.param("confidence", marks=pytest.mark.slow),
-        pytest.param("cascade", marks=pytest.mark.slow),
-        pytest.param("selected", marks=pytest.mark.slow),
-        pytest.param("switched", marks=pytest.mark.slow),
-    ],
+    ["break_even", "confidence", "cascade", "selected", "switched"],
 )
 def test_rows_do_not_depend_on_who_shares_the_batch(name):
     """Of what the contract's test of every registered drafter does not have: one program, twice."""

@@ -94,7 +94,6 @@ def test_what_is_left_open_the_target_chooses_for_each_row():
     assert len({head[1] for head in heads}) > 1
 
 
-@pytest.mark.slow
 @dataclasses.dataclass(frozen=True)
 class Listening(PrefixModel):
     """A `PrefixModel` whose source is the sum of what it hears."""
@@ -112,6 +111,7 @@ class Listening(PrefixModel):
         return cache, PromptReading(source)
 
 
+@pytest.mark.slow
 def test_what_is_heard_is_no_text_to_copy_from():
     """A frame is no token: copying sees an empty prompt, and the texts stay the target's."""
     model = Listening(V, eos=(EOS,))

@@ -237,10 +237,7 @@ def test_a_narrower_call_gives_the_same_text_and_states(drafter):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    some_slow(DRAFTERS, "hydra_tree"),
-)
+@pytest.mark.parametrize("name", DRAFTERS)
 def test_no_model_is_called_but_the_read_out_is_counted(name):
     drafter = DRAFTERS[name]
     spec = drafter.spec

@@ -165,11 +165,7 @@ def test_greedy_decoding_continues_as_pytorch(golden: Golden) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "golden",
-    some_slow(FAST + SLOW, "gemma3_text"),
-    indirect=True,
-)
+@pytest.mark.parametrize("golden", FAST + SLOW, indirect=True)
 def test_drafts_leave_the_tokens_of_pytorch(golden: Golden) -> None:
     """Several tokens at a time; with windows, the most that a decode asks of a family."""
     assert greedy_tokens(golden, speculative(3)) == golden.greedy.tolist()
