@@ -21,7 +21,8 @@ class ImageReader:
     """Patches of an image that is a file, a Pillow image, or an array of pixels.
 
     Pixels are unsigned bytes, gray [H, W] or in colors [H, W, 3]; the processor resizes and
-    normalizes them. Numbers of floating point [C, H, W] are what it has made.
+    normalizes them, or their brightness for a model of one channel. Numbers of floating point
+    [C, H, W] are what it has made.
     """
 
     processor: Any  # transformers' image processor
@@ -51,9 +52,41 @@ class ImageReader:
             if not np.isfinite(given).all():
                 raise UserError(f"{where} has numbers that are not finite")
             return given.astype(np.float32)
-        given = read_pixels(where, prompt, f"or numbers {list(wanted)} as the model reads them")
-        made = self.processor(given, return_tensors="np", input_data_format="channels_last")
+        if wanted[0] not in (1, 3):
+            raise UserError(f"{where} must be numbers {list(wanted)}; images have 1 or 3 channels")
+        colors = read_pixels(where, prompt, f"or numbers {list(wanted)} as the model reads them")
+        return self._process(colors if wanted[0] == 3 else make_gray(colors))
+
+    def _process(self, pixels: np.ndarray) -> np.ndarray:
+        """Pixels [H, W, C] resized and normalized, [C, H, W] float32."""
+        made = self.processor(pixels, return_tensors="np", input_data_format="channels_last")
         return np.asarray(made["pixel_values"][0], np.float32)
+
+    def check(self, path: Path) -> None:
+        """Checks that the processor, which is that of a directory, makes what the model reads.
+
+        Raises:
+          UserError: when it does not.
+        """
+        channels, size = self.patches.channels, self.patches.size
+        try:
+            found = self._process(np.zeros((*size, channels), np.uint8)).shape
+        except ValueError as error:  # of normalization by color, of a gray image
+            raise UserError(
+                f"the image processor of {str(path)!r} cannot be used: {error}"
+            ) from None
+        if found != (channels, *size):
+            raise UserError(
+                f"the image processor of {str(path)!r} gives images of shape {list(found)};"
+                f" the model reads {[channels, *size]}"
+            )
+
+
+def make_gray(colors: np.ndarray) -> np.ndarray:
+    """The brightness [H, W, 1] of colored pixels [H, W, 3], unsigned bytes."""
+    from PIL import Image  # slow to import
+
+    return np.asarray(Image.fromarray(colors).convert("L"))[..., None]
 
 
 def read_pixels(where: str, prompt: Any, others: str) -> np.ndarray:
@@ -110,8 +143,11 @@ def load_image_reader(path: Path | None, patches: Patches) -> ImageReader:
 
     stored = find_stored(path)
     if stored is None:
-        height, width = patches.size
-        return ImageReader(ViTImageProcessorPil(size={"height": height, "width": width}), patches)
+        (height, width), half = patches.size, [0.5] * patches.channels
+        size = {"height": height, "width": width}
+        return ImageReader(
+            ViTImageProcessorPil(size=size, image_mean=half, image_std=half), patches
+        )
     read_json(stored)
     try:
         processor = AutoImageProcessor.from_pretrained(
@@ -120,12 +156,5 @@ def load_image_reader(path: Path | None, patches: Patches) -> ImageReader:
     except (ImportError, KeyError, OSError, TypeError, ValueError) as error:
         raise UserError(f"{str(stored)!r} cannot be used: {error}") from None
     reader = ImageReader(processor, patches)
-    blank = np.zeros((*patches.size, 3), np.uint8)
-    made = processor(blank, return_tensors="np", input_data_format="channels_last")
-    found, wanted = np.shape(made["pixel_values"])[1:], (patches.channels, *patches.size)
-    if found != wanted:
-        raise UserError(
-            f"the image processor of {str(stored.parent)!r} gives images of shape"
-            f" {list(found)}; the model reads {list(wanted)}"
-        )
+    reader.check(stored.parent)
     return reader

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -67,6 +68,27 @@ def test_gray_and_transparent_images_have_three_colors(reader, tmp_path):
 def test_images_of_no_use_are_refused(image, said, reader):
     with pytest.raises(UserError, match=said):
         reader("prompt 3", image)
+
+
+def test_a_model_of_one_channel_reads_the_brightness(reader, tmp_path):
+    gray = load_image_reader(None, dataclasses.replace(GRID, channels=1))
+    found, bright = gray("image", PIXELS), np.asarray(Image.fromarray(PIXELS).convert("L"))
+    assert found.shape == (6, 32)
+    np.testing.assert_array_equal(found, gray("image", bright))
+    # A patch's channels come last, so every third number of a gray image's three colors is one.
+    np.testing.assert_array_equal(found, reader("image", bright)[:, ::3])
+    gray.processor.save_pretrained(tmp_path)
+    np.testing.assert_array_equal(load_image_reader(tmp_path, gray.patches)("image", PIXELS), found)
+    reader.processor.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="cannot be used: mean must have 1 element"):
+        load_image_reader(tmp_path, gray.patches)
+
+
+def test_other_channels_are_read_as_numbers_alone():
+    four = load_image_reader(None, dataclasses.replace(GRID, channels=4))
+    assert four("image", np.ones((4, 8, 24), np.float32)).shape == (6, 128)
+    with pytest.raises(UserError, match=r"must be numbers \[4, 8, 24\]; images have 1 or 3"):
+        four("image", PIXELS)
 
 
 def test_a_file_that_is_no_image_is_refused(tmp_path):

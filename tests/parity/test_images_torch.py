@@ -79,7 +79,8 @@ def test_logits_of_random_models_equal_pytorch(pair):
 )  # fmt: skip
 def test_texts_equal_those_of_generate(pair, strategy):
     theirs, ours = pair
-    pixels = GOLDEN["images"](theirs, 3, ROWS)
+    # The two greatest logits of every place are 1.7e-3 apart or more, unlike those of other seeds.
+    pixels = GOLDEN["images"](theirs, 12, ROWS)
     drafters = {"drafter": ours} if strategy.drafter.spec.models else {}
     generator = specjax.Generator(ours, drafters, strategy, max_new_tokens=NEW_TOKENS)
     assert generator(list(pixels)).tokens == GOLDEN["greedy"](theirs, pixels, NEW_TOKENS)
