@@ -36,6 +36,9 @@ from same_tokens_jobs import CHECKPOINTS, EDITED, TRAINING, Inputs, Job, jobs
 Tokens = dict[str, dict[str, list[int]]]
 """Generated ids by `job/strategy` and example."""
 
+RESULTS = shutil.ignore_patterns("outputs.jsonl", "results.*")
+"""What a decode leaves in the workdir of its models."""
+
 UNTIMED = Path(__file__).resolve().parent / "untimed_main.py"
 
 ENGLISH, GERMAN = "translate English to German: ", "translate German to English: "
@@ -264,7 +267,7 @@ def run_job(args: argparse.Namespace, inputs: Inputs, job: Job) -> Tokens | None
     workdir = args.out.resolve().with_suffix("") / job.name
     shutil.rmtree(workdir, ignore_errors=True)
     if job.trained:
-        shutil.copytree(inputs.quickstart, workdir)
+        shutil.copytree(inputs.quickstart, workdir, ignore=RESULTS)
     flags = {
         "batch_size": args.batch_size,
         "max_new_tokens": args.new_tokens,
