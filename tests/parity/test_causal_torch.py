@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import runpy
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ pytestmark = pytest.mark.slow
 
 GOLDEN = runpy.run_path(str(Path(__file__).parents[1] / "golden" / "make_causal.py"))
 PROMPTS, NEW_TOKENS, TOLERANCE = 20, 64, 1e-4
+MOST_TIES, TIED = 1, 2e-5
+"""Rows of a model's 20 that may part, and between logits how close: PyTorch's own steps and whole
+texts then differ in which comes first."""
 VOCABULARY = 320
 
 WIDE = {
@@ -538,7 +542,18 @@ def test_greedy_decoding_of_random_models_equals_pytorch(pair: Any) -> None:
     prompts = [row[:n].tolist() for row, n in zip(tokens, length, strict=True)]
     expected = their_greedy(theirs, prompts)
     assert sum(map(len, expected)) > PROMPTS * NEW_TOKENS // 3  # not all ended at once
-    assert our_greedy(ours, prompts) == expected
+    rows = zip(prompts, our_greedy(ours, prompts), expected, strict=True)
+    parted = [row for row in rows if row[1] != row[2]]
+    assert len(parted) <= MOST_TIES
+    for prompt, own, other in parted:
+        assert their_lead(theirs, prompt, own, other) < TIED
+
+
+def their_lead(model: Any, prompt: list[int], own: list[int], other: list[int]) -> float:
+    """How far apart, in double precision, the logits of the first tokens are that differ."""
+    at = next(i for i, (a, b) in enumerate(zip(own, other, strict=False)) if a != b)
+    logits = GOLDEN["logits"](copy.deepcopy(reset(model)).double(), np.array([prompt + own[:at]]))
+    return abs(logits[0, -1, own[at]] - logits[0, -1, other[at]])
 
 
 def test_an_exported_model_loads_in_transformers_and_here_unchanged(
