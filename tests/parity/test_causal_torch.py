@@ -459,6 +459,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A random PyTorch model, the same one loaded here, and its directory."""
     family, shape = SHAPES[request.param]
+    shape = copy.deepcopy(shape)  # transformers writes into the rotations that it is given
     theirs = GOLDEN["build"](family, {"vocab_size": VOCABULARY, **shape}, seed=5)
     folder = tmp_path_factory.mktemp(request.param)
     theirs.save_pretrained(folder)
