@@ -79,6 +79,14 @@ def few_programs_left_behind() -> Iterator[None]:
     release_programs(MOST_MAPS)
 
 
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Slow tests are looked after one by one: those of one module are up to thousands."""
+    if item.get_closest_marker("slow"):
+        from specjax.runtime.programs import release_programs
+
+        release_programs()
+
+
 @pytest.fixture
 def rows(request: pytest.FixtureRequest) -> int:
     """Texts of a chi-square test of a distribution; slow tests look closer."""
