@@ -387,7 +387,7 @@ FAULTS = (
         "models/linen.py",
         'own = [_move(one, cache.length, path, count) for one in cache.data["own"]]',
         'own = list(cache.data["own"])',
-        CONTRACT,
+        f"{CONTRACT}/test_stubs.py",
     ),
     Fault(
         "a model trusts the slot of a leaf that it was never fed",
@@ -457,7 +457,7 @@ FAULTS = (
         "models/layers.py",
         "    among = jnp.take_along_axis(visible, place[:, None], axis=2)\n",
         "    among = jnp.ones_like(jnp.take_along_axis(visible, place[:, None], axis=2))\n",
-        CONTRACT,
+        f"{CONTRACT}/test_stubs.py",
     ),
     Fault(
         "learned positions begin with their table",
