@@ -221,6 +221,7 @@ TURNS = (
 )
 
 
+@pytest.mark.slow
 def test_later_turns_follow_the_targets_own_answers(tmp_path: Path) -> None:
     target = make_chat_model(TEMPLATE)
     config = decode_config(chat=True, max_new_tokens=5, batch_size=2)

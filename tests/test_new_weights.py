@@ -65,9 +65,8 @@ def make(target: Any = None, **fields: Any) -> specjax.Generator:
 LAYER = {"drafter": "eagle", "model": "layer"}
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, pytest.param(LAYER, marks=pytest.mark.slow)], ids=["model", "layer"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [{}, LAYER], ids=["model", "layer"])
 def test_new_weights_decode_as_a_generator_made_with_them_and_compile_nothing(fields):
     generator = make(**fields)
     before = generator(PROMPTS)

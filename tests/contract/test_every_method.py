@@ -95,7 +95,7 @@ SHAPES = {  # other than those of the examples
 OWN_STATES = ("medusa chain on target", "medusa on target")  # instead of a trunk's
 EVERY = [*DRAFTERS, *SHAPES, *OWN_STATES]
 LOSSLESS = [name for name in EVERY if name != "bild"]  # bild has a rule of its own
-QUICK_SHAPES = ("neural tree", "suffix tree", "dflash best", "dspark nodes")
+QUICK_SHAPES = ("neural tree", "suffix tree", "dflash best")
 DEAR = ("assistant", "dflash", "dspark", "p_eagle")  # decoded in shapes or by tests of their own
 METHODS = [name for name in LOSSLESS if " " not in name and name not in DEAR]  # in its usual shape
 CALIBRATED = dataclasses.replace(MARKOV, temperatures=(3.0, 0.4))

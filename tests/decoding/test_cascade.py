@@ -18,13 +18,11 @@ from scripted import (
     prefix_params,
     sequence_distribution,
 )
-from slow_cases import some_slow
 
 from specjax.decoding.strategy import Strategy
 from specjax.drafting.cascade import Horizontal, ReviewedDrafter, Stage
 from specjax.drafting.matrix import GREEDY, SAMPLED, Cascade
 from specjax.drafting.ngram import Bigram
-from specjax.runtime.programs import release_programs
 from specjax.training.ngram import fit
 from specjax.verification.fitted import FittedReader
 from specjax.verification.lenient import Lenient
@@ -52,10 +50,8 @@ PARAMS = {
 }
 
 
-FAST = (2,)
-"""Seeds that are always tried: each case compiles a program of its own, for seconds."""
 CASCADES = int(os.environ.get("SPECJAX_CASCADES", "24"))
-"""Seeds of the slow tests; all 200 take a quarter of an hour."""
+"""Seeds, each of which compiles a program of its own; all 200 take a quarter of an hour."""
 
 
 def cascade(drafters, matrix, lenience=None, reviewers=SAMPLED, branches=1) -> Horizontal:
@@ -92,10 +88,9 @@ def alone():
     return texts(run(MODELS, PARAMS, Strategy(), PROMPTS, LIMIT))
 
 
-@pytest.mark.parametrize("seed", some_slow(range(CASCADES), *FAST))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(CASCADES))
 def test_a_greedy_cascade_says_what_the_target_says(seed, alone):
-    if seed not in FAST:
-        release_programs()  # 200 of them are more than a process can hold
     drafter = random_cascade(seed)
     for each in range(4):  # the same program
         lenience, params = random_settings(4 * seed + each)

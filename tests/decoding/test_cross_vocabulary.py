@@ -65,16 +65,11 @@ def three(kind: str):
     return models, params | {"little": prefix_params(V, seed=3, scale=0.7)}
 
 
-def cases(*fast: tuple):
-    """All of them; what is not `fast` shows the same of another combination."""
-    return [
-        pytest.param(*case, marks=() if case in fast else pytest.mark.slow)
-        for case in itertools.product(STRATEGIES, TARGETS)
-    ]
+CASES = [*itertools.product(STRATEGIES, TARGETS)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "kind"), cases(("neural", "decoder")))
+@pytest.mark.parametrize(("name", "kind"), CASES)
 def test_sampling_keeps_the_targets_distribution(name, kind, rows):
     models, params = three(kind)
     source, start = (PROMPT, (0,)) if kind == "encoder" else ((), PROMPT)
@@ -90,7 +85,8 @@ FEW = [[3, 2, 4, 2], [2, 2], [4, 3, 2], [3], [4, 4, 2, 3]]
 FEW_OWN = [[0, 3, 5, 1], [5, 5, 6, 6, 0], [1, 4], [4], [1, 1, 5, 4]]
 
 
-@pytest.mark.parametrize(("name", "kind"), cases(("cascade", "encoder")))
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind"), CASES)
 def test_greedy_texts_are_the_targets_own_and_rows_keep_theirs(name, kind):
     models, params = three(kind)
     baseline = texts(run(models, params, Strategy(), FEW, LIMIT))

@@ -156,6 +156,7 @@ def test_raw_logprobs_are_of_logits_before_the_processors_and_processed_ones_of_
         np.testing.assert_allclose(own[1:], other[1:], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_written_tokens_are_certain_in_greedy_decoding():
     result = make("llama", CHAIN, "processed")(PROMPTS)
     assert {value for row in result.logprobs for value in row} == {0.0}

@@ -268,6 +268,7 @@ def read_log(file: Path) -> list[tuple[str, int, int]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_log_of_another_run_is_not_read(pair, models, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Killed):
         kill(patch, "add", 2)

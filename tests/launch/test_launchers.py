@@ -116,6 +116,7 @@ def test_a_second_run_uses_the_tpu_slice_that_is_there(cluster: Cluster) -> None
     assert cluster.verbs() == ["describe", "scp", "ssh", "ssh"]
 
 
+@pytest.mark.slow
 def test_a_preempted_tpu_slice_is_created_again(cluster: Cluster) -> None:
     cluster.ends("preempted", 3)
     done = launch("tpu_vm", *TPU_VM, "--retries=2", *JOB, cluster=cluster)

@@ -255,7 +255,8 @@ def test_a_row_keeps_its_bits_whatever_the_others_hold() -> None:
     np.testing.assert_array_equal(*logits)
 
 
-@pytest.mark.parametrize("name", ["t5", pytest.param("longt5", marks=pytest.mark.slow), *GEMMAS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["t5", "longt5", *GEMMAS])
 def test_the_encoder_in_blocks_gives_its_whole_states(name: str) -> None:
     source, length = texts(SIZE), jnp.array(LENGTHS)
 

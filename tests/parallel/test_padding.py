@@ -45,14 +45,10 @@ def heads(model: LanguageModel) -> tuple[int, int]:
     return config.num_heads, getattr(config, "num_kv_heads", config.num_heads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "ways", "expected"),
-    [
-        (SIX, 4, (8, 8)),
-        pytest.param(SIX, 8, (8, 8), marks=pytest.mark.slow),
-        pytest.param(QWEN, 4, (8, 4), marks=pytest.mark.slow),
-        pytest.param(GPT2, 4, (8, 8), marks=pytest.mark.slow),
-    ],
+    [(SIX, 4, (8, 8)), (SIX, 8, (8, 8)), (QWEN, 4, (8, 4)), (GPT2, 4, (8, 8))],
 )
 def test_a_padded_model_computes_the_same(
     model: LanguageModel, ways: int, expected: tuple[int, int]

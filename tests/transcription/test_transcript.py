@@ -85,6 +85,7 @@ def test_audio_is_heard_to_its_end_whatever_stands_beside_it(target: LoadedModel
     assert other.segments != single.segments
 
 
+@pytest.mark.slow
 def test_windows_that_sound_alike_draw_for_themselves(target: LoadedModel) -> None:
     generator = specjax.Generator(
         target, strategy=specjax.autoregressive(temperature=1.0), max_new_tokens=16

@@ -179,6 +179,7 @@ def test_a_head_with_embeddings_of_its_own_is_refused() -> None:
         parse_config("target", fields, None, np.float32, head=True)
 
 
+@pytest.mark.slow
 def test_sizes_that_a_difference_leaves_out_are_those_of_the_class(tmp_path: Path) -> None:
     """Speculators writes only what differs from the defaults of transformers' class."""
     _, head = write_pair(tmp_path)
