@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 import specjax
+from specjax.acceptance import acceptance_on, write
 from specjax.data.text import read_examples
-from specjax.metrics.acceptance import acceptance_on, write
 from specjax.metrics.metric import get_metric
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import write_json

@@ -49,7 +49,6 @@ from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.decoding.summary import summarize
 from specjax.hf.families.generation import note_beams
 from specjax.loading import LoadedModel
-from specjax.logits.guidance import apply_guidance
 from specjax.logits.settings import STOP_STRINGS, apply_settings, parse_settings
 from specjax.models.base import Params
 from specjax.pair import check_parts, fit
@@ -107,7 +106,7 @@ class Generator:
         check_dictionary("generation", generation)
         kind = parse_logprobs(logprobs)
         settings = parse_settings({**target.settings, **(generation or {})})
-        self.pair = pair = fit(apply_guidance(target, settings), drafters or {})
+        self.pair = pair = fit(target, drafters or {}).with_guidance(settings)
         self.target, self.strategy = pair.target, strategy or autoregressive()
         models = tuple(pair.models.items())
         try:

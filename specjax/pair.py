@@ -65,7 +65,8 @@ class Pair:
 
     def with_guidance(self, settings: Mapping[str, Any]) -> Pair:
         """The pair with its target under the guidance of checked settings, if they have any."""
-        return dataclasses.replace(self, target=apply_guidance(self.target, settings))
+        model = apply_guidance(self.target.model, settings)
+        return dataclasses.replace(self, target=dataclasses.replace(self.target, model=model))
 
     def params(self, names: Iterable[str], tables: Mapping[str, Params]) -> dict[str, Params]:
         """The parameter trees of these names, of models or tables.

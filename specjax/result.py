@@ -11,9 +11,9 @@ import jax
 import numpy as np
 
 from specjax.data.batching import Prompt
+from specjax.data.two_vocabularies import prompt_text
 from specjax.decoding.state import Decoder, Generation
 from specjax.decoding.summary import Statistics
-from specjax.hf.two_vocabularies import prompt_text
 from specjax.metrics.text import rounds_of_text
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")

@@ -2,8 +2,8 @@
 
     python docs/scripts/rooms_table.py
 
-The layers, and the imports that are let through against them, are the contract of import-linter in
-pyproject.toml. What each room is for is said in rooms.toml, beside this file.
+The layers are the contract of import-linter in pyproject.toml. What each room is for is said in
+rooms.toml, beside this file.
 """
 
 from __future__ import annotations
@@ -29,18 +29,12 @@ def page() -> str:
 
 
 def made() -> Iterator[str]:
-    """The lines between the marks: the lowest layer first, then what breaks the order."""
+    """The lines between the marks, the lowest layer first."""
     rules = contract()
     concerns = tomllib.loads(CONCERNS.read_text("utf-8"))
     for height, layer in enumerate(reversed(rules["layers"]), 1):
         rooms = [room.strip() for room in layer.split("|")]
         yield f"{height}. {'; '.join(f'{format_room(room)}: {concerns[room]}' for room in rooms)}\n"
-    left = rules.get("ignore_imports", [])
-    if left:
-        yield "\nExceptions, with reasons in pyproject.toml:\n\n"
-    for line in left:
-        importer, _, imported = line.replace("specjax.", "").partition(" -> ")
-        yield f"- `{importer}` imports `{imported}`\n"
 
 
 def contract() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from specjax.data.pipeline import RaggedRows
-from specjax.hf.two_vocabularies import text_ids
+from specjax.data.two_vocabularies import text_ids
 from specjax.runtime.progress import progress
 
 CHUNK = 1000

@@ -18,7 +18,6 @@ from specjax.experiments.config.placement import copies_target, decode_mesh, get
 from specjax.hf.descriptions import describe
 from specjax.hf.speech import in_language, limit_draft_ids
 from specjax.loading import LoadedModel, load, quantize
-from specjax.logits.guidance import apply_guidance
 from specjax.pair import TARGET, Pair, fit
 from specjax.parallel.padding import NO_SMALL, pad_model
 from specjax.runtime.errors import UserError
@@ -60,12 +59,12 @@ def load_pair(config: ConfigDict) -> Pair:
     models = load_models(config)
     target = models.pop(TARGET)
     target = in_language(target, **config.speech) if "speech" in config else target
-    target = apply_guidance(target, target.settings)
-    pair = fit(target, models, least_shared=config.least_shared)
+    pair = fit(target, models, least_shared=config.least_shared).with_guidance(target.settings)
     count = config.get("draft_tokens", 0)
     if not count:
         return pair
-    return Pair(target, {name: limit_draft_ids(one, count) for name, one in pair.drafters.items()})
+    drafters = {name: limit_draft_ids(one, count) for name, one in pair.drafters.items()}
+    return Pair(pair.target, drafters)
 
 
 def describe_models(config: ConfigDict) -> dict[str, LoadedModel]:

@@ -12,11 +12,11 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from tokenizers.trainers import BpeTrainer
 from transformers import AutoTokenizer, LlamaTokenizer, PreTrainedTokenizerFast
 
+from specjax.data.two_vocabularies import has_two, text_ids, text_vocabulary
 from specjax.hf.config_json import read_json
 from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.tokenizer import read_tokenizer
 from specjax.hf.languages import read_in
-from specjax.hf.two_vocabularies import has_two, text_ids, text_vocabulary
 from specjax.models.base import LanguageModel
 from specjax.runtime.errors import UserError
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from specjax.contracts import fields
 from specjax.contracts.registry import PROCESSORS
 from specjax.models.base import LanguageModel
 from specjax.models.guided import GuidedModel
 from specjax.models.vocabularies import unwrap
-
-if TYPE_CHECKING:
-    from specjax.loading import LoadedModel
 
 
 @PROCESSORS.register("guidance_scale", example={"guidance_scale": 1.5})
@@ -45,14 +42,8 @@ class Guidance:
             raise ValueError(f"{refusal} here: only decodes without beams call their target twice")
 
 
-def apply_guidance(target: LoadedModel, settings: Mapping[str, Any]) -> LoadedModel:
-    """A loaded target with guidance by these checked settings, or itself without guidance."""
-    model = guide_model(settings, target.model)
-    return target if model is target.model else dataclasses.replace(target, model=model)
-
-
-def guide_model(settings: Mapping[str, Any], model: LanguageModel) -> LanguageModel:
-    """The target model with guidance by these checked settings, if it is supported."""
+def apply_guidance(model: LanguageModel, settings: Mapping[str, Any]) -> LanguageModel:
+    """A target with guidance by these checked settings, if it is supported; else without it."""
     free = model.model if isinstance(model, GuidedModel) else model
     scale = settings.get("guidance_scale")
     return free if scale is None or model.info.start_token is not None else GuidedModel(free, scale)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from specjax.metrics.traces import Rounds
-from specjax.reporting.table import GROUPS, align_columns, cell
 
 Figures = dict[str, dict[str, Any]]
 """Figures by group."""
@@ -41,17 +40,6 @@ def add_speedups(
         }
         for strategy, figures in strategies.items()
     }
-
-
-def group_table(groups: Mapping[str, Figures]) -> str:
-    """The figures as text, group by group."""
-    names = next(iter(groups.values()))
-    rows = [
-        [name, strategy, *(cell(figures[name][field], form) for _, field, form in GROUPS)]
-        for name in names
-        for strategy, figures in groups.items()
-    ]
-    return align_columns(["group", "strategy", *(title for title, _, _ in GROUPS)], rows)
 
 
 def _figures(rounds: Rounds, mine: np.ndarray, seconds: np.ndarray | None) -> dict[str, Any]:

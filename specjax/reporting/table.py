@@ -111,6 +111,16 @@ def handover_table(strategies: Mapping[str, Mapping[str, Any]]) -> str:
     return align_columns(["strategy", *(title for title, _, _ in HANDOVERS)], rows)
 
 
+def group_table(groups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """The figures of every strategy by group, group by group."""
+    rows = [
+        [name, strategy, *(cell(figures[name][field], form) for _, field, form in GROUPS)]
+        for name in next(iter(groups.values()))
+        for strategy, figures in groups.items()
+    ]
+    return align_columns(["group", "strategy", *(title for title, _, _ in GROUPS)], rows)
+
+
 def _percent(time: Mapping[str, float | None], share: str) -> float | None:
     total, part = time["total"], time[share]
     return 100 * part / total if total and part is not None else None

@@ -21,8 +21,8 @@ from scripted import (
 from slow_cases import some_slow
 
 import specjax
+from specjax.acceptance import write
 from specjax.decoding.strategy import Strategy, strategy
-from specjax.metrics.acceptance import write
 from specjax.models.guided import GuidedModel
 from specjax.runtime.errors import UserError
 

@@ -16,6 +16,7 @@ from slow_cases import some_slow
 from training_configs import ROOT, SHAPES, get_config, small
 
 import specjax
+from specjax.acceptance import analytic_acceptance
 from specjax.api import Generator
 from specjax.decoding.strategy import Strategy, autoregressive
 from specjax.drafting.hydra import Hydra
@@ -31,7 +32,6 @@ from specjax.hf import heads as heads_file
 from specjax.hf import huggingface
 from specjax.hf.tensors import SINGLE
 from specjax.loading import load
-from specjax.metrics.acceptance import analytic_acceptance
 from specjax.models.causal import Causal, CausalConfig
 from specjax.models.positions import Rope
 from specjax.runtime.errors import UserError

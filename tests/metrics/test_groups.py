@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from specjax.metrics.groups import add_speedups, by_group, group_table
+from specjax.metrics.groups import add_speedups, by_group
 from specjax.metrics.traces import Rounds
+from specjax.reporting.table import group_table
 
 GROUPS = ["ende", "qa", "ende"]
 

@@ -6,11 +6,11 @@ import pytest
 from shared import DATA, MODELS, PREFIX, needs_shared
 
 import specjax
+from specjax.acceptance import analytic_acceptance
 from specjax.data.examples import examples
 from specjax.data.sources import Source
 from specjax.data.text import read_lines
 from specjax.decoding.strategy import from_config
-from specjax.metrics.acceptance import analytic_acceptance
 from specjax.training import ngram
 
 pytestmark = [pytest.mark.slow, needs_shared]

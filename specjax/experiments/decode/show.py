@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from specjax.experiments.config.schema import FILLED
-from specjax.metrics.groups import group_table
 from specjax.reporting import summary as terminal
 from specjax.reporting.summary import summary
-from specjax.reporting.table import arm_table, handover_table, predictions, table
+from specjax.reporting.table import arm_table, group_table, handover_table, predictions, table
 from specjax.reporting.throughput import throughput_table
 
 

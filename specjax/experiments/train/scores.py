@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
+from specjax.acceptance import Written, acceptance_on, write
 from specjax.api import Generator
 from specjax.data.batching import Prompt
 from specjax.data.pipeline import Arrays
 from specjax.data.text import Reference
 from specjax.experiments.train.subject import Subject
 from specjax.loading import LoadedModel
-from specjax.metrics.acceptance import Written, acceptance_on, write
 from specjax.metrics.metric import get_metric
 from specjax.models.base import Params
 from specjax.parallel.fully_sharded import FullySharded, gather_params

@@ -18,8 +18,8 @@ from transformers import MarianTokenizer  # noqa: E402
 
 import specjax  # noqa: E402
 from specjax.data.encoding import Encoder  # noqa: E402
+from specjax.data.two_vocabularies import prompt_text, text_vocabulary  # noqa: E402
 from specjax.hf.tokenizer import check_same_vocabulary, written_ids  # noqa: E402
-from specjax.hf.two_vocabularies import prompt_text, text_vocabulary  # noqa: E402
 from specjax.runtime.errors import UserError  # noqa: E402
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "marian_two"

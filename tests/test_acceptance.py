@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax.acceptance import acceptance_on, write
 from specjax.loading import LoadedModel
-from specjax.metrics.acceptance import acceptance_on, write
 from specjax.runtime.errors import UserError
 from specjax.sampling import CUTS
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parent / "golden"
 PROMPTS = [[3, 4, 5], [7, 2]]
 SHORT = {"max_new_tokens": 6, "batch_size": 2, "bucket": 8}
 GREEDY_CUTS = {"min_p": 1.0, "typical_p": 1e-6, "epsilon_cutoff": 0.999, "eta_cutoff": 0.999}
