@@ -17,7 +17,7 @@ from contests import DECODE, DRAFT, VERIFY, Texts, Unit
 from specjax.accelerators.chips import get_bandwidth
 from specjax.measuring.roofline import step_bytes
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_json
+from specjax.runtime.json_files import write_json
 from specjax.theory.speculative import walltime_improvement
 
 FILE = "results.json"

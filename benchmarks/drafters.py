@@ -19,7 +19,7 @@ from specjax.acceptance import acceptance_on, write
 from specjax.data.text import read_examples
 from specjax.metrics.metric import get_metric
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_json
+from specjax.runtime.json_files import write_json
 from specjax.runtime.progress import progress
 
 TEMPERATURES = (0.0, 1.0)

@@ -37,7 +37,7 @@ from tensorboardX.proto.event_pb2 import Event
 import specjax
 from specjax.experiments.config.defaults import AUTOREGRESSIVE, SAMPLED, decode_config
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_json
+from specjax.runtime.json_files import write_json
 
 CHAIN = 4
 """Drafted tokens of every chain."""

@@ -14,7 +14,7 @@ import itertools
 from pathlib import Path
 
 from specjax.data.text import read_examples
-from specjax.runtime.files import write_jsonl
+from specjax.runtime.json_files import write_jsonl
 
 INSTRUCTIONS = ("translate English to German: ", "translate German to English: ")
 

@@ -47,7 +47,7 @@ from specjax.measuring.walltime import predict_speedups
 from specjax.metrics.traces import collect_rounds
 from specjax.reporting.table import align_columns, cell
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_json
+from specjax.runtime.json_files import write_json
 
 WAYS = {"in_place": "in place", "other_lengths": "other lengths", "calls_alone": "calls alone"}
 """Predictions by their field, and their headings."""

@@ -28,7 +28,8 @@ from programs_models import lower_program
 from programs_text import normalize, operations, sha256
 
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import check_folder, write_json
+from specjax.runtime.files import check_folder
+from specjax.runtime.json_files import write_json
 
 REFUSED = 2
 PLATFORMS = ("cpu", "cuda", "tpu")

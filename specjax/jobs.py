@@ -18,7 +18,8 @@ from specjax.experiments import JOBS
 from specjax.experiments.config.topology import check_topology
 from specjax.experiments.config.validation import check_config
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import alone_in, check_folder, naming_write_errors, write_json
+from specjax.runtime.files import alone_in, check_folder, naming_write_errors
+from specjax.runtime.json_files import write_json
 
 PLAN = "plan.json"
 """File in the workdir: a plan for a topology."""

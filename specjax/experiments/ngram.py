@@ -22,7 +22,7 @@ from specjax.measuring.environment import environment
 from specjax.metrics.ngram import predict_tokens
 from specjax.models.base import LanguageModel
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_json
+from specjax.runtime.json_files import write_json
 from specjax.runtime.progress import progress
 from specjax.training import ngram
 

@@ -39,7 +39,8 @@ from specjax.models.shapes import get_parameter_shapes
 from specjax.models.t5 import T5, T5Config
 from specjax.pair import Pair
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import check_folder, replacing, write_json
+from specjax.runtime.files import check_folder, replacing
+from specjax.runtime.json_files import write_json
 from specjax.training.objectives.cross_entropy import CrossEntropy
 from specjax.training.optimizer import Optimizer
 from specjax.training.step import Setup

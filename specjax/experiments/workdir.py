@@ -21,9 +21,9 @@ from specjax.hf.hub import split_head
 from specjax.measuring.environment import environment
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import (
+from specjax.runtime.files import expand_path
+from specjax.runtime.json_files import (
     cut_incomplete_line,
-    expand_path,
     stream_rows,
     whole_lines,
     write_json,

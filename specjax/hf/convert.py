@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from specjax.hf import medusa
-from specjax.hf.config_json import read_json
 from specjax.hf.hub import SMALL_FILES, locate
 from specjax.hf.tensors import INDEX, SINGLE
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import replacing_directory
+from specjax.runtime.json_files import read_json
 from specjax.runtime.progress import UNNOTICED, progress
 
 PICKLED = "pytorch_model*.bin"

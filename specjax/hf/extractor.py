@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from specjax.data.audio import RATE, read_audio
-from specjax.hf.config_json import read_json
 from specjax.hf.families.schema import Schema, format_value, read
 from specjax.models.info import Frames
 from specjax.runtime.errors import UserError
+from specjax.runtime.json_files import read_json
 
 FILES = ("preprocessor_config.json", "processor_config.json")
 LOUDEST = 100.0

@@ -18,7 +18,6 @@ from safetensors.numpy import save_file
 
 from specjax.checks import parse_weights
 from specjax.contracts.registry import FAMILIES
-from specjax.hf.config_json import read_json
 from specjax.hf.draftable import refuse_other_ids
 from specjax.hf.embeddings import (
     add_embedding,
@@ -60,6 +59,7 @@ from specjax.models.shapes import get_parameter_shapes
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import expand_path, replacing_directory
+from specjax.runtime.json_files import read_json
 
 DRAFTER_FIELDS = ("dflash_config", "draft_vocab_size", "eagle_config", "speculators_config")
 """Fields that only drafters have; transformers would ignore them and load a model."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from specjax.hf.config_json import read_json
 from specjax.hf.extractor import find_stored
 from specjax.models.info import Patches
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import expand_path, shorten_path
+from specjax.runtime.json_files import read_json
 
 
 @dataclasses.dataclass(frozen=True)

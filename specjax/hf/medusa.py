@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 from safetensors.numpy import save_file
 
-from specjax.hf.config_json import read_json
 from specjax.hf.families.family import Stored
 from specjax.hf.families.schema import (
     COMMON,
@@ -43,6 +42,7 @@ from specjax.models.shapes import get_parameter_shapes
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import replacing_directory
+from specjax.runtime.json_files import read_json
 
 FILE, PICKLED = "medusa_lm_head.safetensors", "medusa_lm_head.pt"
 

@@ -19,7 +19,7 @@ from specjax.hf.images import read_pixels
 from specjax.models.info import PlacedPatches
 from specjax.models.pix2struct import PLACE
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_json
+from specjax.runtime.json_files import write_json
 
 SIDES, COLORS = ("height", "width"), 3
 

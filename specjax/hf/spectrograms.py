@@ -17,7 +17,7 @@ from specjax.hf.extractor import FILES, read_stored, read_waveform
 from specjax.hf.families.schema import Field, Schema, choice, is_number, size
 from specjax.models.info import Spectrogram
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_json
+from specjax.runtime.json_files import write_json
 
 QUIET = 2.0**-24
 """Added to energies before the logarithm."""

@@ -14,7 +14,6 @@ import jax
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from specjax.hf.config_json import read_json
 from specjax.hf.families.family import Family, Stored
 from specjax.hf.finite import check_finite
 from specjax.hf.gguf.header import is_gguf
@@ -24,6 +23,7 @@ from specjax.models.quantized_weights import WeightFormat, quantize_parameter
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import check_regular
+from specjax.runtime.json_files import read_json
 from specjax.runtime.progress import UNNOTICED, progress
 
 INDEX = "model.safetensors.index.json"

@@ -13,12 +13,12 @@ from tokenizers.trainers import BpeTrainer
 from transformers import AutoTokenizer, LlamaTokenizer, PreTrainedTokenizerFast
 
 from specjax.data.two_vocabularies import has_two, text_ids, text_vocabulary
-from specjax.hf.config_json import read_json
 from specjax.hf.gguf.header import is_gguf
 from specjax.hf.gguf.tokenizer import read_tokenizer
 from specjax.hf.languages import read_in
 from specjax.models.base import LanguageModel
 from specjax.runtime.errors import UserError
+from specjax.runtime.json_files import read_json
 
 FILE = "tokenizer.json"
 VOCABULARIES = (FILE, "*.model", "vocab.json", "vocab.txt")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from specjax.data.audio import RATE
-from specjax.hf.config_json import read_json
 from specjax.hf.extractor import find_stored, read_waveform
 from specjax.models.info import Samples
 from specjax.runtime.errors import UserError
+from specjax.runtime.json_files import read_json
 
 
 @dataclasses.dataclass(frozen=True)

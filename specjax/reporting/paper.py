@@ -13,7 +13,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specjax.hf.config_json import read_json
 from specjax.metrics.accepted_lengths import (
     PER_REQUEST,
     POOLED,
@@ -25,6 +24,7 @@ from specjax.reporting.exports import latex, latex_text, markdown
 from specjax.reporting.summary import Table
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import expand_path
+from specjax.runtime.json_files import read_json
 
 RESULTS = "results.json"
 OVERALL = "overall"

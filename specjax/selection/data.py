@@ -19,10 +19,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from specjax.hf.config_json import read_json
 from specjax.hf.trees import load_tree, save_tree
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_json, write_jsonl
+from specjax.runtime.json_files import read_json, write_json, write_jsonl
 from specjax.selection import reward as rewards
 from specjax.selection.reward import Reward
 

@@ -17,13 +17,13 @@ import jax
 import jax.numpy as jnp
 
 from specjax.data.batching import Batch
-from specjax.hf.config_json import read_json
 from specjax.hf.trees import load_tree, save_tree
 from specjax.models.base import LanguageModel, Params
 from specjax.models.layers import multiply
 from specjax.models.shapes import get_parameter_shapes
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import replacing_directory, write_json
+from specjax.runtime.files import replacing_directory
+from specjax.runtime.json_files import read_json, write_json
 from specjax.selection.reward import Reward
 
 SHAPE, WEIGHTS = "policy.json", "model.safetensors"

@@ -24,7 +24,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[re
 from tensorboardX.summary import scalar
 
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_jsonl
+from specjax.runtime.json_files import write_jsonl
 from specjax.runtime.progress import progress
 
 

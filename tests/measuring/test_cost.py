@@ -32,7 +32,8 @@ from specjax.measuring.cost import (
 from specjax.measuring.in_place import Work
 from specjax.measuring.stopwatch import _call
 from specjax.measuring.walltime import ALONE, PricedStrategy, predict_speedups
-from specjax.runtime.files import replacing, write_json
+from specjax.runtime.files import replacing
+from specjax.runtime.json_files import write_json
 from specjax.theory.speculative import walltime_improvement
 from specjax.theory.trees import tree_improvement
 from specjax.verification.whole import WholeReader

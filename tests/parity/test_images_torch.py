@@ -138,7 +138,7 @@ REFUSED = [
 def test_fields_that_change_what_is_computed_are_obeyed_or_refused(change, said, tmp_path):
     from safetensors.numpy import save_file
 
-    from specjax.runtime.files import write_json
+    from specjax.runtime.json_files import write_json
 
     folder = Path(GOLDEN["FOLDER"])
     config = json.loads((folder / "config.json").read_text("utf-8"))

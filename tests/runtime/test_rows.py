@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from specjax.runtime import files
+from specjax.runtime import json_files
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import cut_incomplete_line, stream_rows, whole_lines
+from specjax.runtime.json_files import cut_incomplete_line, stream_rows, whole_lines
 
 
 @pytest.mark.parametrize("block", [1, 3, 2**16])
@@ -21,7 +23,7 @@ from specjax.runtime.files import cut_incomplete_line, stream_rows, whole_lines
     ],
 )
 def test_an_incomplete_last_line_is_cut_off(text, kept, block, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_BLOCK", block)
+    monkeypatch.setattr(json_files, "_BLOCK", block)
     file = tmp_path / "rows.jsonl"
     file.write_text(text, "utf-8")
     cut_incomplete_line(file)
@@ -36,7 +38,7 @@ def test_a_row_is_found_again_at_its_place(tmp_path):
     for place, row in rows:
         with file.open("rb") as opened:
             opened.seek(place)
-            assert files.json.loads(opened.readline()) == row
+            assert json.loads(opened.readline()) == row
 
 
 def test_a_damaged_line_is_named(tmp_path):

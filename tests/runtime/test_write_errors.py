@@ -12,7 +12,8 @@ from command import command, run_refused
 from safetensors import SafetensorError
 
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import check_folder, naming_write_errors, replacing, write_json
+from specjax.runtime.files import check_folder, naming_write_errors, replacing
+from specjax.runtime.json_files import write_json
 
 NAMES = (
     "results.json", "decoded.jsonl", "outputs.jsonl", "trace.npz", "report.html", "results.csv",

@@ -15,7 +15,7 @@ import specjax
 from specjax.decoding.strategy import Strategy
 from specjax.hf import huggingface
 from specjax.loading import LoadedModel
-from specjax.runtime.files import write_json
+from specjax.runtime.json_files import write_json
 
 STRATEGIES = {
     "plain": specjax.autoregressive(),

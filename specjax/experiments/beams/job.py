@@ -35,7 +35,7 @@ from specjax.loading import LoadedModel
 from specjax.measuring.environment import environment
 from specjax.result import Result
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_json, write_jsonl, write_row
+from specjax.runtime.json_files import write_json, write_jsonl, write_row
 from specjax.runtime.programs import release_programs
 from specjax.runtime.progress import progress
 

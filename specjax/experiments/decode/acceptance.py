@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from specjax.decoding.strategy import Strategy
-from specjax.hf.config_json import read_json
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import expand_path
+from specjax.runtime.json_files import read_json
 
 _FIELD = "config.acceptance"
 

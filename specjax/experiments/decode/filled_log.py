@@ -20,7 +20,7 @@ import numpy as np
 
 from specjax.experiments.workdir import resume_stream
 from specjax.metrics.sums import Sums, add_sums
-from specjax.runtime.files import stream_rows, write_row
+from specjax.runtime.json_files import stream_rows, write_row
 
 LOG = "filled.jsonl"
 """File in the workdir; of several processes each has one of its own (`list_logs`)."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from specjax.experiments.decode.filled_log import Pass, RowLog
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import stream_rows, write_row
+from specjax.runtime.json_files import stream_rows, write_row
 
 MERGED = "filled.merged.jsonl"
 """File in the workdir, while results are written."""

@@ -22,7 +22,8 @@ from specjax.metrics.metric import Metric, get_metric
 from specjax.metrics.sums import describe_sums
 from specjax.models.quantized_weights import count_numbers
 from specjax.reporting.throughput import write_report, write_tables
-from specjax.runtime.files import replacing, write_json
+from specjax.runtime.files import replacing
+from specjax.runtime.json_files import write_json
 
 OUTPUTS = "outputs.jsonl"
 """File in the workdir: a row for each example and strategy, as of a static run."""

@@ -22,7 +22,7 @@ from specjax.decoding.trace import Trace
 from specjax.experiments.decode.records import BatchOutput
 from specjax.experiments.decode.session import Session
 from specjax.experiments.workdir import describe_run, resume_rows
-from specjax.runtime.files import write_row
+from specjax.runtime.json_files import write_row
 
 JOURNAL = "decoded.jsonl"
 """File in the workdir."""

@@ -59,7 +59,8 @@ from specjax.metrics.traces import (
 from specjax.metrics.trees import by_rank
 from specjax.reporting.exports import write_tables
 from specjax.reporting.report import write_report
-from specjax.runtime.files import replacing, write_json, write_jsonl
+from specjax.runtime.files import replacing
+from specjax.runtime.json_files import write_json, write_jsonl
 from specjax.selection.arms import Arms
 
 TEXTS = 5

@@ -30,7 +30,7 @@ from specjax.experiments.pairs import describe_pair
 from specjax.experiments.workdir import check_settings, write_settings
 from specjax.models.base import Params
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import whole_lines, write_row
+from specjax.runtime.json_files import whole_lines, write_row
 from specjax.runtime.programs import release_programs
 from specjax.runtime.progress import progress
 from specjax.training.checkpoint import Checkpoints

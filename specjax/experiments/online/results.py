@@ -13,7 +13,7 @@ from specjax.measuring.environment import environment
 from specjax.metrics.traces import proportion
 from specjax.reporting.plots import jobs, style
 from specjax.reporting.table import align_columns, cell
-from specjax.runtime.files import write_json, write_jsonl
+from specjax.runtime.json_files import write_json, write_jsonl
 
 RESULTS, TEXTS, PLOTS = "results.json", "texts.jsonl", "plots"
 

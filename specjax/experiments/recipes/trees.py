@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from specjax.drafting.shape import GROWN
-from specjax.hf.config_json import read_json
 from specjax.runtime.errors import UserError
 from specjax.runtime.files import expand_path
+from specjax.runtime.json_files import read_json
 from specjax.theory.trees import best
 
 WIDE = "wide"

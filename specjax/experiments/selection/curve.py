@@ -28,7 +28,8 @@ from specjax.reporting.plots.selection import choices_by_weight, learning_curve
 from specjax.reporting.report import PLOTS
 from specjax.reporting.table import align_columns
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_csv, write_json
+from specjax.runtime.files import write_csv
+from specjax.runtime.json_files import write_json
 from specjax.runtime.progress import progress
 from specjax.selection.fit import Fit
 from specjax.selection.reward import ALIGNMENT, Reward, cheapness

@@ -23,7 +23,7 @@ from specjax.measuring.environment import environment
 from specjax.models.base import Params
 from specjax.reporting.table import align_columns
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_json
+from specjax.runtime.json_files import write_json
 from specjax.selection import data, policy
 from specjax.selection.data import Queries
 from specjax.selection.fit import Fit, fit

@@ -11,7 +11,7 @@ from specjax.api import Generator
 from specjax.data.batching import Batch
 from specjax.experiments.decode.job import time_decode
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import whole_lines, write_row
+from specjax.runtime.json_files import whole_lines, write_row
 from specjax.runtime.programs import release_programs
 from specjax.runtime.progress import progress
 from specjax.selection.data import SECONDS, TOKENS

@@ -23,7 +23,8 @@ from specjax.reporting.plots import style
 from specjax.reporting.plots.jobs import quality_against_speed
 from specjax.reporting.report import PLOTS
 from specjax.reporting.table import align_columns, cell
-from specjax.runtime.files import write_csv, write_jsonl
+from specjax.runtime.files import write_csv
+from specjax.runtime.json_files import write_jsonl
 from specjax.runtime.progress import progress
 
 ROWS, TABLE, BEST, RUNS = "sweep.jsonl", "sweep.csv", "best.csv", "runs"

@@ -60,7 +60,7 @@ from specjax.parallel.mesh import make_mesh_of_shape
 from specjax.parallel.sharding import Layout, own_rows
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_json
+from specjax.runtime.json_files import write_json
 from specjax.training import log
 from specjax.training.log import evaluations
 from specjax.training.objective import Frozen, Objective

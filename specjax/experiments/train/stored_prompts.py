@@ -9,7 +9,7 @@ import numpy as np
 
 from specjax.data.pipeline import Rows
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import whole_lines, write_row
+from specjax.runtime.json_files import whole_lines, write_row
 from specjax.runtime.progress import progress
 
 ARRAYS = "prompts.bin"

@@ -14,7 +14,7 @@ from specjax.data.batching import Prompt
 from specjax.data.pipeline import Ids, is_states
 from specjax.runtime import processes
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import whole_lines, write_row
+from specjax.runtime.json_files import whole_lines, write_row
 from specjax.runtime.programs import release_programs
 from specjax.runtime.progress import progress
 

@@ -27,7 +27,7 @@ from specjax.experiments.workdir import file_stamps, read_finished
 from specjax.measuring.environment import environment
 from specjax.models.info import Frames, Samples
 from specjax.runtime.errors import UserError
-from specjax.runtime.files import write_json, write_jsonl
+from specjax.runtime.json_files import write_json, write_jsonl
 from specjax.runtime.progress import progress
 from specjax.transcription.fallback import Fallback
 from specjax.transcription.transcript import NO_TIMES, check_settings, transcribe

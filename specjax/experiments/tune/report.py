@@ -18,7 +18,8 @@ from specjax.experiments.tune.space import Candidate, Space, flags
 from specjax.experiments.tune.trials import END, SWI, Search, Trial, parse_search
 from specjax.measuring.environment import environment
 from specjax.reporting.table import align_columns, cell
-from specjax.runtime.files import write_json, write_text
+from specjax.runtime.files import write_text
+from specjax.runtime.json_files import write_json
 
 FILE = "tune.json"
 RUNNING, FINISHED, OUT_OF_TIME = "running", "finished", "out of time"

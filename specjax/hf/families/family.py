@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import math
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -275,6 +277,22 @@ def nest_modules(ours: str, theirs: str, modules: Tensors) -> dict[str, str | St
         if isinstance(entry, str)
         else dataclasses.replace(entry, tensor=f"{theirs}.{entry.tensor}")
         for name, entry in modules.items()
+    }
+
+
+def split_outputs(tensor: str, widths: Mapping[str, int], groups: int = 1) -> Tensors:
+    """Modules whose outputs of these `widths` lie one after another in each group of a tensor."""
+    unit, total = math.gcd(*widths.values()), sum(widths.values())
+    firsts = itertools.accumulate(widths.values(), initial=0)
+    return {
+        name: Stored(
+            tensor,
+            part=first // unit,
+            parts=total // unit,
+            spans=width // unit,
+            groups=groups,
+        )
+        for (name, width), first in zip(widths.items(), firsts, strict=False)
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from specjax.contracts.registry import FAMILIES
 from specjax.hf.families import rotary
 from specjax.hf.families.causal import BIAS, FEED_FORWARD, LAYER, Decoder, whole
-from specjax.hf.families.family import Stored, Tensors, nest_modules
+from specjax.hf.families.family import Stored, Tensors, nest_modules, split_outputs
 from specjax.hf.families.layer_types import FULL, RECURRENT, read_kinds
 from specjax.hf.families.mixtures import (
     LOSSES,
@@ -18,7 +18,6 @@ from specjax.hf.families.mixtures import (
     name_experts,
 )
 from specjax.hf.families.schema import Field, number, raw, size
-from specjax.hf.families.splits import split_outputs
 from specjax.models.causal import CausalConfig
 from specjax.models.gated_delta import GatedDelta
 from specjax.models.positions import Rope

@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from specjax.hf.families.family import Stored, Tensors
+from specjax.hf.families.family import Stored, Tensors, split_outputs
 from specjax.hf.families.schema import Field, flag, format_value, is_int, raw, size
-from specjax.hf.families.splits import split_outputs
 from specjax.models.mamba2 import Mamba2
 
 UNLIMITED = (
