@@ -17,7 +17,7 @@ from specjax.decoding.strategy import Strategy
 from specjax.drafting.draft_heads import DraftHeads
 from specjax.experiments.config.choosing import selection_trees
 from specjax.hf.huggingface import parse_config
-from specjax.models.assistant import Assistant, AssistantConfig
+from specjax.models.assistant import Assistant, AssistantCausalConfig
 from specjax.models.base import LanguageModel, Params
 from specjax.models.correction import Correction
 from specjax.models.dflash import DFlash, DFlashCausalConfig, DFlashT5Config
@@ -90,7 +90,7 @@ def feature_drafter(
     c, blocks = target.config, issubclass(kind, DFlash)
     if issubclass(kind, Assistant):
         lent = {"num_kv_heads": c.num_kv_heads, "d_head": c.d_head, "rope": c.rope, "eos": c.eos}
-        shape = AssistantConfig(
+        shape = AssistantCausalConfig(
             family="gemma4_assistant", vocab_size=V, d_model=12, d_ff=16, num_layers=1,
             num_heads=c.num_heads, max_positions=64, reads_cache=True, target_width=c.d_model,
             features=(c.num_layers,), sources=(c.num_layers - 1,), draft_vocab=V, normed=True,

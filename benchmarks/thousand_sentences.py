@@ -23,12 +23,13 @@ import jax.numpy as jnp
 
 import specjax
 from specjax.data.text import read_examples
-from specjax.experiments.recipes.trees import ACCEPTANCE, best_trees, chains
+from specjax.experiments.recipes.trees import ACCEPTANCE, KINDS, best_trees, chains
 from specjax.metrics.ties import divergence, near_ties
 from specjax.runtime.errors import UserError
 from specjax.runtime.progress import progress
 
-GREEDY = chains(0.0) | best_trees(0.0, ACCEPTANCE)
+KIND = KINDS["neural"]
+GREEDY = chains(KIND, 0.0) | best_trees(KIND, 0.0, ACCEPTANCE)
 BEAMS = {
     f"beams_{steps}": {"drafter": "neural", "length": steps, "width": 4} for steps in (1, 2, 3)
 }

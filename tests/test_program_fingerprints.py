@@ -18,6 +18,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 import programs  # noqa: E402
 from programs_cases import cases  # noqa: E402
+from programs_models import lower_program  # noqa: E402
 from programs_text import normalize, operations  # noqa: E402
 
 from specjax.contracts.registry import DRAFTERS, READERS, RULES  # noqa: E402
@@ -140,6 +141,12 @@ def test_every_drafter_reader_and_rule_is_a_case():
             entry.cls for entry in registry.values() if entry.cls.__module__.startswith("specjax.")
         }
         assert own <= {type(getattr(strategy, part)) for strategy in made}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_every_case_is_lowered(case):
+    assert lower_program(case, "cpu").startswith("module @")
 
 
 ONLY = "t5/none"

@@ -131,7 +131,8 @@ def test_figures_are_those_of_static_batches(all_kinds):
         assert entry["rounds"] == round_figures(rounds)
         whole, same = entry["acceptance"], acceptance(rounds)
         assert whole["by_position"] == same["by_position"] and whole["rate"] == same["rate"]
-        assert whole["analytic"] == pytest.approx(same["analytic"])
+        # Float32 probabilities of batches of other sizes, which round otherwise.
+        assert whole["analytic"] == pytest.approx(same["analytic"], rel=1e-5)
         texts = session.generators[name].prompts.texts(static.tokens)
         references = [example.reference for example in session.examples]
         assert entry["quality"] == pytest.approx(get_metric("bleu")(texts, references))
